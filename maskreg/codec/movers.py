@@ -283,12 +283,15 @@ class Taken(NamedTuple):
     sign: int = -1
 
 
-def encode_movers(source: Codes, target: Codes, hazards: Hazards) -> bytes:
-    """Code a sub-block, whose movers have hazards above 0: the state, and the words."""
+def encode_movers(source: Codes, movers: Movers, begin: int, hazards: Hazards) -> bytes:
+    """Code a sub-block, whose movers have hazards above 0: the state, and the words.
+
+    ``source``: its codes; ``movers``: its own, of a block in which it begins at ``begin``.
+    """
     if compiled := library():
-        return _encode_compiled(compiled, source, target, hazards)
+        return _encode_compiled(compiled, source, movers, begin, hazards)
     state, words = LOWEST_STATE, []
-    for start, freq, bits, sign in reversed(list(_numbers(source, target, hazards))):
+    for start, freq, bits, sign in reversed(list(_numbers(source, movers, begin, hazards))):
         if state >= freq << 64 - bits - (sign >= 0):
             words.append(state & 0xFFFFFFFF)
             state >>= 32
@@ -298,17 +301,18 @@ def encode_movers(source: Codes, target: Codes, hazards: Hazards) -> bytes:
     return state.to_bytes(STATE_BYTES, "little") + np.array(words[::-1], "<u4").tobytes()
 
 
-def _numbers(source: Codes, target: Codes, hazards: Hazards) -> Iterator[Taken]:
+def _numbers(source: Codes, movers: Movers, begin: int, hazards: Hazards) -> Iterator[Taken]:
     """All numbers, in the order in which they are decoded."""
     ends = _ends(source, hazards)
     reached, chances = 0, _Chances()
-    for k in np.flatnonzero(source != target).tolist():
+    for position, moved in zip(movers.positions.tolist(), movers.codes.tolist(), strict=True):
+        k = position - begin
         before, after = int(ends[k]), int(ends[k + 1])
         while before - reached >= LIMIT:
             yield Taken(0, survival(LIMIT), SURVIVAL_BITS, 0)
             reached += LIMIT
         start = survival(min(after - reached, LIMIT))
-        code, moved = int(source[k]), int(target[k])
+        code = int(source[k])
         sign = int(moved & 0x7FFF < code & 0x7FFF)
         yield Taken(start, survival(max(before - reached, 0)) - start, SURVIVAL_BITS, sign)
         reached = after
@@ -446,7 +450,7 @@ def _damaged(number: int) -> CorruptError:
 def _room(compiled: Library, size: int) -> tuple[Movers, Any]:
     """Memory of the thread for so many movers, and ``maskreg_movers`` of kernels.h."""
     movers = Movers(_BUFFERS.array("positions", size, np.uint32), _BUFFERS.array("codes", size, np.uint16))
-    return movers, compiled.ffi.new("maskreg_movers *", tuple(compiled.write(side) for side in movers))
+    return movers, movers_structure(compiled, movers)
 
 
 def _first(movers: Movers, count: int) -> Movers:
@@ -509,14 +513,20 @@ def _structure(compiled: Library, hazards: Hazards) -> tuple[Any, Any]:
     return compiled.ffi.new("maskreg_hazards *", (by_class, *_tables(compiled), hazards.first, hazards.ones)), by_class
 
 
-def _encode_compiled(compiled: Library, source: Codes, target: Codes, hazards: Hazards) -> bytes:
+def movers_structure(compiled: Library, movers: Movers) -> Any:
+    """``maskreg_movers`` of kernels.h; the movers have to live as long."""
+    return compiled.ffi.new("maskreg_movers *", tuple(compiled.write(side) for side in movers))
+
+
+def _encode_compiled(compiled: Library, source: Codes, movers: Movers, begin: int, hazards: Hazards) -> bytes:
     structure, _by_class = _structure(compiled, hazards)
-    room = 64 + source.size // 32
+    own, count = movers_structure(compiled, movers), movers.positions.size
+    room = 64 + source.size // 512 + 2 * count
     while True:
-        numbers, words = np.empty((room, 3), np.uint32), np.empty(room, np.uint32)
+        numbers, words = _BUFFERS.array("numbers", 3 * room, np.uint32), _BUFFERS.array("words", room, np.uint32)
         state = compiled.ffi.new("uint64_t *")
         used: int = compiled.lib.maskreg_encode_movers(
-            compiled.read(source), compiled.read(target), source.size, structure, compiled.write(numbers), room, state,
+            compiled.read(source), source.size, own, count, begin, structure, compiled.write(numbers), room, state,
             compiled.write(words),
         )  # fmt: skip
         if used >= 0:

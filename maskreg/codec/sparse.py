@@ -11,6 +11,7 @@ lengths that follow from others.
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from maskreg.codec.movers import (
     choose_indexes,
     decode_movers,
     encode_movers,
+    movers_structure,
     pack_indexes,
     unpack_indexes,
     weighed_logarithms,
@@ -54,6 +56,11 @@ _MOST_PARTS = 8  # sub-blocks that decode side by side on one core
 _ALIKE = 1 << 15
 """Sub-blocks whose distance is a multiple of so many coordinates would drive each other out of the caches."""
 
+
+_SAMPLED = ((1 << 20, 8), (1 << 17, 2))
+"""Of the tiles of a block of at least so many coordinates, exponents are counted in one of so many."""
+
+_TILE = 1 << 10
 
 _FIRSTS = np.arange(EXPONENTS - CLASSES + 1)
 _LASTS = _FIRSTS + CLASSES - 1  # exponents of the first and the last class, of every window
@@ -78,26 +85,55 @@ class SparseModel(NamedTuple):
         return Hazards(self.first, by_class, EXPONENTS if self.ones == NO_ONES else self.first + self.ones)
 
 
-def encode_sparse(source: Codes, target: Codes, counts: Counts) -> bytes:
-    """Code a block in which something moves; ``counts`` as :func:`maskreg.codec.step2.count_movers` gives them."""
+def encode_sparse(source: Codes, movers: Movers) -> bytes:
+    """Code a block in which something moves."""
+    counts = count_movers(source, movers)
     first, indexes, bits = choose_hazards(counts)
     far = counts[2].nonzero()[0]
     ones = min(max(int(far[-1]) + 1 - first, 0), NO_ONES) if far.size else 0
     count = max(1, min((bits >> LOGARITHM_BITS + 3) // _PART_BYTES, _MOST_PARTS))
     while count > 1 and sub_block_numel(source.size, count) % _ALIKE == 0:
         count -= 1
-    return write_sparse(source, target, SparseModel(first, indexes, ones), count)
+    return write_sparse(source, movers, SparseModel(first, indexes, ones), count)
 
 
-def write_sparse(source: Codes, target: Codes, model: SparseModel, count: int) -> bytes:
+def write_sparse(source: Codes, movers: Movers, model: SparseModel, count: int) -> bytes:
     """Code a block with this model, in so many sub-blocks."""
     n, hazards = source.size, model.hazards()
     length = sub_block_numel(n, count)
-    parts = [encode_movers(source[at : at + length], target[at : at + length], hazards) for at in range(0, n, length)]
+    begins = range(0, n, length)
+    borders = np.searchsorted(movers.positions, np.array([*begins, n], np.uint32)).tolist()
+    parts = [
+        encode_movers(source[at : at + length], Movers(movers.positions[low:high], movers.codes[low:high]), at, hazards)
+        for at, (low, high) in zip(begins, itertools.pairwise(borders), strict=True)
+    ]
     sizes = [(len(part) - STATE_BYTES) // _WORD_BYTES for part in parts] if len(parts) > 1 else []
     head = Head(n, SPARSE, len(parts), model.first, model.indexes.size).pack()
     packed = pack_bits([(model.ones, _ONES_BITS), *pack_indexes(model.indexes)])
     return b"".join([head, packed, np.array(sizes, "<u4").tobytes(), *parts])
+
+
+def count_movers(source: Codes, movers: Movers) -> Counts:
+    """Coordinates by exponent: all, those that move, and those that move by more than one ULP; int64 ``[3, 256]``.
+
+    Of a large block, all are estimated by a part.
+    """
+    n, counts = source.size, np.zeros((3, EXPONENTS), np.int64)
+    every = next((every for least, every in _SAMPLED if n >= least), 1)
+    if compiled := library():
+        own = movers_structure(compiled, movers)
+        compiled.lib.maskreg_count_movers(
+            compiled.read(source), n, every, own, movers.positions.size, compiled.write(counts)
+        )
+    else:
+        exponents, before = source >> 7 & 0xFF, source[movers.positions]
+        # A change of sign is no single ULP, not even from 7fff to 8000 or from ffff to 0000, neighbors as numbers.
+        far = (movers.codes - before + np.uint16(1) > 2) | ((before ^ movers.codes) > 0x7FFF)
+        sampled = np.arange(n) // _TILE % every == 0
+        for own, chosen in zip(counts, (sampled, movers.positions, movers.positions[far]), strict=True):
+            own += np.bincount(exponents[chosen], minlength=EXPONENTS)
+    counts[0] = counts[0] * n // counts[0].sum()
+    return counts
 
 
 def choose_hazards(counts: Counts) -> tuple[int, Indexes, int]:

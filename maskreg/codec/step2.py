@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import FLAT, Block, Codes, Grid, Movers
-from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
+from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, Contexts, Matrix, rows_of
 from maskreg.codec.derived import apart_bytes, decode_derived, encode_apart, encode_rows, encode_scaled, encode_zeroed
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.layout import (
@@ -101,43 +101,38 @@ _PIECE, _PIECES = 1 << 9, 64
 
 _MARGIN = 1.25  # by how much more of a sample than of a block must move: at the border both codings are about as long
 
-_SAMPLED = ((1 << 20, 8), (1 << 17, 2))
-"""Of the tiles of a block of at least so many coordinates, exponents are counted in one of so many."""
-
-_TILE = 1 << 10
-
 
 class Choice(NamedTuple):
     """Codings to try: at least one.
 
     Attributes:
-        movers: int64 ``[3, 256]``, of :func:`count_movers`, where a sparse block is tried; else None.
+        movers: where a sparse block is tried; else None.
         lines: whether it is known that scales pay.
         rows: bool ``[rows]``, those that change, where a block of them alone is tried; else None.
     """
 
-    movers: Counts | None = None
+    movers: Movers | None = None
     tokens: bool = True
     lines: bool = False
     rows: npt.NDArray[np.bool_] | None = None
 
 
 def choose(source: Codes, target: Codes, grid: Grid) -> Choice:
-    """Codings to try for a block whose sides differ."""
+    """Codings to try for a block; movers that are none say that its sides are equal."""
     n = source.size
     if n <= _TINY:
-        return Choice(count_movers(source, target))
+        return Choice(find_movers(source, target))
     few = _SMALL_FEW if n <= _SMALL else FEW
     pieces, length, margin = (_PIECES, _PIECE, _MARGIN) if n > _PIECES * _PIECE else (1, n, 1)
     if few * count_differing(source, target, length, n // pieces) > margin * pieces * length:
         return Choice()
-    movers = count_movers(source, target)
-    moved = int(movers[1].sum())
+    movers = find_movers(source, target)
+    moved = movers.positions.size
     if few * moved > n:
         return Choice()
-    if not 1 < grid.width <= n:
+    if not moved or not 1 < grid.width <= n:
         return Choice(movers, tokens=False)
-    rows, columns = count_lines(source, target, grid)
+    rows, columns = count_lines(n, movers, grid)
     lines = _has_lines(rows, columns)
     enough = FEW * moved > n and moved >= MIN_MOVED * (rows.size + columns.size)
     changing = rows > 0
@@ -157,27 +152,6 @@ def count_differing(source: Codes, target: Codes, length: int, stride: int) -> i
     return int(np.count_nonzero(source[own] != target[own]))
 
 
-def count_movers(source: Codes, target: Codes) -> Counts:
-    """Coordinates by exponent: all, those that move, and those that move by more than one ULP; int64 ``[3, 256]``.
-
-    Of a large block, all are estimated by a part.
-    """
-    n, counts = source.size, np.zeros((3, EXPONENTS), np.int64)
-    every = next((every for least, every in _SAMPLED if n >= least), 1)
-    if compiled := library():
-        compiled.lib.maskreg_count_movers(
-            compiled.read(source), compiled.read(target), n, every, compiled.write(counts)
-        )
-    else:
-        exponents = source >> 7 & 0xFF
-        # A change of sign is no single ULP, not even from 7fff to 8000 or from ffff to 0000, neighbors as numbers.
-        far = (target - source + np.uint16(1) > 2) | ((source ^ target) > 0x7FFF)
-        for own, chosen in zip(counts, (np.arange(n) // _TILE % every == 0, source != target, far), strict=True):
-            own += np.bincount(exponents[chosen], minlength=EXPONENTS)
-    counts[0] = counts[0] * n // counts[0].sum()
-    return counts
-
-
 def _has_lines(rows: Counts, columns: Counts) -> bool:
     """Whether rows and columns differ by more than it takes to say so."""
     if min(rows.size, columns.size) < MIN_LINE:
@@ -185,16 +159,16 @@ def _has_lines(rows: Counts, columns: Counts) -> bool:
     return gain_of_lines(rows) + gain_of_lines(columns) > _SCALE_BITS * (rows.size + columns.size) << LOGARITHM_BITS
 
 
-def count_lines(source: Codes, target: Codes, grid: Grid) -> tuple[Counts, Counts]:
-    """Movers of each row and of each column; int64 ``[rows]`` and ``[width]``."""
-    rows, columns = np.zeros(rows_of(grid, source.size), np.int64), np.zeros(grid.width, np.int64)
+def count_lines(n: int, movers: Movers, grid: Grid) -> tuple[Counts, Counts]:
+    """Movers of each row and of each column of a block of ``n`` coordinates; int64 ``[rows]`` and ``[width]``."""
+    rows, columns = np.zeros(rows_of(grid, n), np.int64), np.zeros(grid.width, np.int64)
     if compiled := library():
         compiled.lib.maskreg_count_lines(
-            compiled.read(source), compiled.read(target), source.size, grid.width, grid.column, compiled.write(rows),
+            compiled.read(movers.positions), movers.positions.size, grid.width, grid.column, compiled.write(rows),
             compiled.write(columns),
         )  # fmt: skip
         return rows, columns
-    of_row, of_column = np.divmod(np.flatnonzero(source != target) + grid.column, grid.width)
+    of_row, of_column = np.divmod(movers.positions.astype(np.int64) + grid.column, grid.width)
     np.add.at(rows, of_row, 1)
     np.add.at(columns, of_column, 1)
     return rows, columns
@@ -265,13 +239,12 @@ class Step2:
     def _encode(self, context: Codes, values: Codes, grid: Grid, below: int) -> bytes:
         """The shortest of the blocks that are tried, of kinds below a number."""
         n = values.size
-        # Most blocks that differ do so early.
-        if np.array_equal(context[:TILE], values[:TILE]) and np.array_equal(context, values):
-            return Head(n, SAME).pack()
         choice = choose(context, values, grid)
+        if choice.movers is not None and not choice.movers.positions.size:
+            return Head(n, SAME).pack()
         blocks: list[bytes | None] = []
         if choice.movers is not None:
-            blocks.append(encode_sparse(context, values, choice.movers))
+            blocks.append(encode_sparse(context, choice.movers))
         if choice.rows is not None and below > ROWS:
             blocks.append(encode_rows(context, values, grid, choice.rows, self._encode))
         if choice.tokens:

@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from maskreg.codec import FLAT, step2, triton_decode
+from maskreg.codec import FLAT, triton_decode
 from maskreg.codec.layout import CODED, SPARSE, Head, Layout
+from maskreg.codec.movers import find_movers
 from maskreg.codec.rans import LANES
-from maskreg.codec.sparse import NO_ONES, SparseLayout, SparseModel, choose_hazards, write_sparse
+from maskreg.codec.sparse import NO_ONES, SparseLayout, SparseModel, choose_hazards, count_movers, write_sparse
 from maskreg.codec.step2 import Step2, _Encoder
 from maskreg.errors import CorruptError
 from tests.codec.samples import Sample, moved, samples, written_sparse
@@ -127,10 +128,10 @@ def _shortened(name: str) -> Sample:
     if name in written_sparse():
         _, _, model, count = written_sparse()[name]
     else:
-        counts = step2.count_movers(sample.source, sample.target)
+        counts = count_movers(sample.source, find_movers(sample.source, sample.target))
         first, indexes, _ = choose_hazards(counts)
         model, count = SparseModel(first, indexes, NO_ONES), 1
-    return Sample(sample.source, target, write_sparse(sample.source, target, model, count))
+    return Sample(sample.source, target, write_sparse(sample.source, find_movers(sample.source, target), model, count))
 
 
 def _laid_out(sample: Sample, block: bytes) -> Mutant | None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec import FLAT, Grid
+from maskreg.codec.movers import find_movers
 from maskreg.codec.sparse import NO_ONES, SparseModel, write_sparse
 from maskreg.codec.step2 import Step2
 from tests.codec.reference import Model
@@ -157,7 +158,7 @@ def samples() -> dict[str, Sample]:
     for name, (s, t, model, count) in written().items():
         blocks[name] = Sample(s, t, write(s.tolist(), t.tolist(), model, count=count))
     for name, (s, t, sparse, count) in written_sparse().items():
-        blocks[name] = Sample(s, t, write_sparse(s, t, sparse, count))
+        blocks[name] = Sample(s, t, write_sparse(s, find_movers(s, t), sparse, count))
     return blocks
 
 
@@ -171,5 +172,5 @@ def many() -> tuple[Sample, ...]:
         model = random_model(n, width=131, column=5, rank=rank, scaled=not rank, tables=5)
         blocks.append(Sample(source, target, write_quickly(source, target, model, count=count)))
         sparse = SparseModel(110, np.arange(60, 28, -2, dtype=np.uint8), NO_ONES)
-        blocks.append(Sample(source, target, write_sparse(source, target, sparse, count)))
+        blocks.append(Sample(source, target, write_sparse(source, find_movers(source, target), sparse, count)))
     return tuple(blocks)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from maskreg.codec import FLAT, Grid
 from maskreg.codec.layout import ROWS, SPARSE, Head
-from maskreg.codec.movers import LOGARITHM_BITS
-from maskreg.codec.step2 import Choice, Step2, choose, count_differing, count_lines, count_movers, gain_of_lines
+from maskreg.codec.movers import LOGARITHM_BITS, find_movers
+from maskreg.codec.sparse import count_movers
+from maskreg.codec.step2 import Choice, Step2, choose, count_differing, count_lines, gain_of_lines
 from maskreg.native import NUMPY, using
 from tests.codec.samples import Codes, moved
 
@@ -75,9 +76,9 @@ def test_what_differs_is_counted_in_pieces(kernels: str, n: int, length: int, ap
 def test_movers_are_counted_by_exponent(kernels: str, n: int, share: float, seed: int) -> None:
     source, target = moved(n, share, seed, literals=0.3 * share)
     with using(NUMPY):
-        expected = count_movers(source, target)
+        expected = count_movers(source, find_movers(source, target))
     with using(kernels):
-        assert np.array_equal(count_movers(source, target), expected)
+        assert np.array_equal(count_movers(source, find_movers(source, target)), expected)
     far = np.abs(target.astype(int) - source) > 1
     far |= source >> 15 != target >> 15
     assert expected.sum(axis=1).tolist() == [n, np.count_nonzero(source != target), np.count_nonzero(far)]
@@ -92,7 +93,7 @@ def test_a_change_of_sign_between_neighboring_numbers_is_far(kernels: str, befor
         block = Step2().encode(source, target)
         assert Head.read(block).kind == SPARSE
         assert np.array_equal(Step2().decode(source, block), target)
-        counts = count_movers(source, target)
+        counts = count_movers(source, find_movers(source, target))
     assert counts[2].sum() == 2
 
 
@@ -101,9 +102,9 @@ def test_movers_are_counted_by_row_and_column(kernels: str, n: int, width: int, 
     source, target = moved(n, 0.2, seed)
     grid = Grid(width, seed % width)
     with using(NUMPY):
-        expected = count_lines(source, target, grid)
+        expected = count_lines(n, find_movers(source, target), grid)
     with using(kernels):
-        rows, columns = count_lines(source, target, grid)
+        rows, columns = count_lines(n, find_movers(source, target), grid)
     assert np.array_equal(rows, expected[0])
     assert np.array_equal(columns, expected[1])
     assert rows.sum() == columns.sum() == np.count_nonzero(source != target)
@@ -112,9 +113,9 @@ def test_movers_are_counted_by_row_and_column(kernels: str, n: int, width: int, 
 def test_exponents_of_a_large_block_are_estimated(kernels: str) -> None:
     source, target = moved(1 << 20, 0.01, 6)
     with using(NUMPY):
-        expected = count_movers(source, target)
+        expected = count_movers(source, find_movers(source, target))
     with using(kernels):
-        counts = count_movers(source, target)
+        counts = count_movers(source, find_movers(source, target))
     assert np.array_equal(counts, expected)
     exact = np.bincount(source >> 7 & 0xFF, minlength=256)
     common = exact > 20_000

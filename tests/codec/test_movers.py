@@ -44,6 +44,12 @@ def hazards_of(draw: np.random.Generator) -> Hazards:
     return Hazards(int(draw.integers(100, 125)), by_class, int(draw.choice([0, 112, 118, 256])))
 
 
+def encoded(source: Codes, target: Codes, hazards: Hazards, begin: int = 0) -> bytes:
+    """A sub-block that begins at a coordinate of a block."""
+    movers = find_movers(source, target)
+    return encode_movers(source, movers._replace(positions=movers.positions + np.uint32(begin)), begin, hazards)
+
+
 def decoded(source: Codes, parts: list[bytes], hazards: Hazards, length: int) -> Codes:
     """What sub-blocks decode to, with a byte before and after them."""
     values = source.copy()
@@ -64,9 +70,9 @@ def test_every_build_codes_alike_and_decodes(kernels: str, n: int, share: float,
     far = (target - source + np.uint16(1)) > 2
     hazards = hazards._replace(ones=max(hazards.ones, int((source[far] >> 7 & 0xFF).max(initial=0)) + 1))
     with using(NUMPY):
-        expected = encode_movers(source, target, hazards)
+        expected = encoded(source, target, hazards)
     with using(kernels):
-        assert encode_movers(source, target, hazards) == expected
+        assert encoded(source, target, hazards) == expected
         assert np.array_equal(decoded(source, [expected], hazards, n), target)
 
 
@@ -78,7 +84,7 @@ def test_sub_blocks_decode_side_by_side(kernels: str, count: int, last: int, see
     hazards = hazards_of(draw)._replace(ones=256)
     with using(kernels):
         spans = [slice(start, start + length) for start in range(0, source.size, length)]
-        parts = [encode_movers(source[own], target[own], hazards) for own in spans]
+        parts = [encoded(source[own], target[own], hazards, own.start) for own in spans]
         assert np.array_equal(decoded(source, parts, hazards, length), target)
         number = int(draw.integers(count))
         short = [part[:-4] if k == number else part for k, part in enumerate(parts)]
@@ -121,7 +127,7 @@ def test_a_long_wait_takes_several_numbers(kernels: str) -> None:
     for index in (0, 12, 20, 40):
         hazards = Hazards(112, np.full(CLASSES, HAZARDS[index]), 0)
         with using(kernels):
-            coded = encode_movers(source, target, hazards)
+            coded = encoded(source, target, hazards)
             assert np.array_equal(decoded(source, [coded], hazards, source.size), target)
         # An octave takes a bit, and each number one more for its sign.
         numbers = 300_000 * int(HAZARDS[index]) / LIMIT

@@ -6,7 +6,8 @@
 //     likewise, of the few where it is 1: take the rest
 //
 // They take turns because a mover's place, its ULP step and the number of the next wait for each other; other
-// sub-blocks do not wait. Longer bits come apart because they cannot be predicted, and a wrong branch undoes what follows.
+// sub-blocks do not wait. Longer bits are taken apart because they cannot be predicted: a wrong branch undoes what is
+// done of the sub-blocks that follow.
 //
 // Blocks come from outside. No word is read beyond the end of a sub-block; damage shows when too few were there, or when
 // not everything is used up at the end.
@@ -21,20 +22,20 @@ enum { PARTS = 8 };
 typedef struct {
     uint64_t state;
     const uint8_t *word, *end;
-    int complete;      // whether all words that were taken were there
-    uint32_t number;   // the next number, above its sign
-    int32_t reached;   // hazard that is decoded, from the tile's first coordinate
-    int32_t wait;      // hazard until the next mover, or a little less; HAZARD_LIMIT where it is longer
-    int64_t k;         // the mover, in its tile
-    int32_t after;     // hazard up to its end, likewise from the tile's first coordinate
-    uint32_t is_lower;
-    uint16_t from, to;  // its codes
+    int complete;            // whether all words that were taken were there
+    uint32_t number;         // the next number, above its sign
+    int32_t reached;         // hazard that is decoded, from the tile's first coordinate
+    int32_t wait;            // hazard until the next mover, or a little less; HAZARD_LIMIT where it is longer
+    int64_t k;               // the mover, in its tile
+    int32_t after;           // hazard up to its end, likewise from the tile's first coordinate
+    uint32_t is_lower;       // its sign
+    uint16_t from, to;       // its codes
     const uint16_t *source;  // from the next tile on
     int64_t left;            // coordinates there
     int64_t position;        // of the tile in the block
     uint32_t *positions;
     uint16_t *codes;
-    int64_t count, room;  // of positions and codes
+    int64_t count, room;     // of positions and codes
     tile tile;
     chances chances;
 } part;
@@ -59,7 +60,8 @@ static inline uint32_t take_plain(part *p, uint32_t bits) {
 }
 
 static inline uint32_t take_adaptive(part *p, chance *c, const uint32_t *rates) {
-    const uint32_t share = share_of_zero(c), number = (uint32_t)(p->state & ((1 << CHANCE_BITS) - 1)), bit = number >= share;
+    const uint32_t share = share_of_zero(c), number = (uint32_t)(p->state & ((1 << CHANCE_BITS) - 1));
+    const uint32_t bit = number >= share;
     take(p, number, share & -bit, ((share ^ -bit) + bit) + (bit << CHANCE_BITS), CHANCE_BITS);
     count_bit(c, bit, rates);
     return bit;

@@ -52,10 +52,11 @@ static int64_t code(const list *l, uint64_t *state, uint32_t *words) {
     for (int64_t i = l->count - 1; i >= 0; i--) {
         const uint32_t *own = l->numbers + 3 * i, start = own[0], freq = own[1];
         const uint32_t bits = own[2] >> 2, is_signed = own[2] >> 1 & 1, sign = own[2] & 1;
-        if (x >> (64 - bits - is_signed) >= freq) {
-            *--word = (uint32_t)x;
-            x >>= REFILL_BITS;
-        }
+        // Whether a word is due cannot be predicted, so one is written anyway.
+        const uint64_t is_due = x >> (64 - bits - is_signed) >= freq;
+        word[-1] = (uint32_t)x;
+        word -= is_due;
+        x >>= REFILL_BITS * is_due;
         x = freq == 1 ? (x << bits) + start : ((x / freq) << bits) + x % freq + start;
         x = x << is_signed | sign;
     }
@@ -63,61 +64,30 @@ static int64_t code(const list *l, uint64_t *state, uint32_t *words) {
     return end - word;
 }
 
-// List the coordinates of a tile that move; 32 more may be written. Returns how many.
-static inline int64_t list_movers(const uint16_t *source, const uint16_t *target, int64_t n, uint16_t *movers) {
-    int64_t count = 0;
-#if defined(__AVX512VBMI2__)
-    __m512i numbers = _mm512_set_epi16(31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11,
-                                       10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    for (int64_t i = 0; i < n; i += 32) {
-        const __mmask32 known = n - i < 32 ? (__mmask32)((1u << (n - i)) - 1) : ~(__mmask32)0;
-        const __m512i s = _mm512_maskz_loadu_epi16(known, source + i), t = _mm512_maskz_loadu_epi16(known, target + i);
-        const __mmask32 differ = _mm512_cmpneq_epi16_mask(s, t);
-        _mm512_storeu_si512(movers + count, _mm512_maskz_compress_epi16(differ, numbers));
-        count += __builtin_popcount(differ);
-        numbers = _mm512_add_epi16(numbers, _mm512_set1_epi16(32));
-    }
-#else
-    enum { SPAN = 64 };
-    for (int64_t start = 0; start < n; start += SPAN) {
-        const int64_t m = least(SPAN, n - start);
-        if (!memcmp(source + start, target + start, (size_t)m * sizeof *source)) continue;
-        FOR_EACH(i, m) {
-            movers[count] = (uint16_t)(start + i);
-            count += source[start + i] != target[start + i];
-        }
-    }
-#endif
-    return count;
-}
-
-int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *given,
-                              uint32_t *numbers, int64_t room, uint64_t *state, uint32_t *words) {
+int64_t maskreg_encode_movers(const uint16_t *source, int64_t n, const maskreg_movers *movers, int64_t count,
+                              int64_t begin, const maskreg_hazards *given, uint32_t *numbers, int64_t room,
+                              uint64_t *state, uint32_t *words) {
     hazards h;
     fill_hazards(&h, given);
     list l = {numbers, 0, room};
     chances c;
     fill_chances(&c);
     tile t;
-    uint16_t movers[TILE + 32];
-    int64_t reached = 0;  // from the tile's first coordinate
+    int64_t i = 0, reached = 0;  // hazard from the tile's first coordinate
     const uint32_t beyond = survival(h.powers, HAZARD_LIMIT);
     for (int64_t start = 0; start < n; start += TILE) {
-        const int64_t m = least(TILE, n - start);
-        const uint16_t *to = target + start;
-        fill_tile(&t, source + start, m, &h);
-        const int64_t count = list_movers(source + start, to, m, movers);
-        FOR_EACH(i, count) {
-            const int64_t k = movers[i];
-            const uint16_t from = t.codes[k];
+        fill_tile(&t, source + start, least(TILE, n - start), &h);
+        for (; i < count && movers->positions[i] - begin < start + TILE; i++) {
+            const int64_t k = movers->positions[i] - begin - start;
+            const uint16_t from = t.codes[k], to = movers->codes[i];
             const int64_t before = hazard_before(t.codes, k, &h, t.ends);
             const int64_t after = before + h.by_exponent[exponent_of(from)];
             for (; before - reached >= HAZARD_LIMIT; reached += HAZARD_LIMIT) put_signed(&l, 0, beyond, 0);
             const uint32_t low = survival(h.powers, (uint32_t)least(after - reached, HAZARD_LIMIT));
             const uint32_t high = survival(h.powers, (uint32_t)(before - reached));
-            put_signed(&l, low, high - low, (to[k] & 0x7FFF) < (from & 0x7FFF));
+            put_signed(&l, low, high - low, (to & 0x7FFF) < (from & 0x7FFF));
             reached = after;
-            if (exponent_of(from) < h.ones) put_length(&l, &c, from, to[k], h.rates);
+            if (exponent_of(from) < h.ones) put_length(&l, &c, from, to, h.rates);
         }
         reached -= t.total;
     }
@@ -126,7 +96,10 @@ int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, in
     return l.count <= room ? code(&l, state, words) : -1;
 }
 
-enum { COUNTERS = 8 };
+enum {
+    COUNTERS = 8,
+    AHEAD = 16,  // movers whose source is fetched early: processors do not foresee it
+};
 
 // Several counters, because neighbors often have the same exponent, and an increment waits for the one before.
 static void count_exponents(const uint16_t *restrict codes, int64_t n, uint32_t totals[COUNTERS][EXPONENTS]) {
@@ -147,36 +120,32 @@ static void count_exponents(const uint16_t *restrict codes, int64_t n, uint32_t 
     for (; i < n; i++) totals[0][exponent_of(codes[i])]++;
 }
 
-void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_t n, int64_t every, int64_t *counts) {
+void maskreg_count_movers(const uint16_t *source, int64_t n, int64_t every, const maskreg_movers *movers, int64_t count,
+                          int64_t *counts) {
     int64_t *moved = counts + EXPONENTS, *far = counts + 2 * EXPONENTS;
     uint32_t totals[COUNTERS][EXPONENTS] = {0};
-    uint16_t movers[TILE + 32];
-    for (int64_t start = 0; start < n; start += TILE) {
-        const int64_t m = least(TILE, n - start);
-        const uint16_t *from = source + start, *to = target + start;
-        if (start / TILE % every == 0) count_exponents(from, m, totals);
-        const int64_t count = list_movers(from, to, m, movers);
-        FOR_EACH(i, count) {
-            const int64_t k = movers[i];
-            moved[exponent_of(from[k])]++;
-            // 7fff and 8000, and ffff and 0000, are neighbors as numbers only.
-            far[exponent_of(from[k])] += (uint16_t)(to[k] - from[k] + 1) > 2 || (from[k] ^ to[k]) >> 15;
-        }
+    for (int64_t start = 0; start < n; start += every * TILE)
+        count_exponents(source + start, least(TILE, n - start), totals);
+    FOR_EACH(i, count) {
+        __builtin_prefetch(source + movers->positions[least(i + AHEAD, count - 1)]);
+        const uint16_t from = source[movers->positions[i]], to = movers->codes[i];
+        moved[exponent_of(from)]++;
+        // 7fff and 8000, and ffff and 0000, are neighbors as numbers only.
+        far[exponent_of(from)] += (uint16_t)(to - from + 1) > 2 || (from ^ to) >> 15;
     }
     FOR_EACH(part, COUNTERS) FOR_EACH(e, EXPONENTS) counts[e] += totals[part][e];
 }
 
-void maskreg_count_lines(const uint16_t *source, const uint16_t *target, int64_t n, int64_t width, int64_t column,
-                         int64_t *rows, int64_t *columns) {
-    uint16_t movers[TILE + 32];
-    for (int64_t start = 0; start < n; start += TILE) {
-        const int64_t count = list_movers(source + start, target + start, least(TILE, n - start), movers);
-        // Movers rise, so the row of one begins in or after the row of the one before.
-        int64_t row = (column + start) / width, first = row * width - column - start;
-        FOR_EACH(i, count) {
-            for (; movers[i] - first >= width; first += width) row++;
-            rows[row]++;
-            columns[movers[i] - first]++;
+void maskreg_count_lines(const uint32_t *positions, int64_t count, int64_t width, int64_t column, int64_t *rows,
+                         int64_t *columns) {
+    // Movers rise, so the row of one begins in or after the row of the one before.
+    int64_t row = 0, first = -column;
+    FOR_EACH(i, count) {
+        if (positions[i] - first >= width) {
+            row = (positions[i] + column) / width;
+            first = row * width - column;
         }
+        rows[row]++;
+        columns[positions[i] - first]++;
     }
 }

@@ -1,7 +1,10 @@
 // Finding the coordinates at which two sides of a block differ.
 #include "bits.h"
 
-enum { USUAL = 4 };  // movers among WORD coordinates, or fewer: listed without a branch
+enum {
+    USUAL = 4,  // movers among WORD coordinates, or fewer: listed without a branch
+    SPAN = 1 << 12,  // coordinates that the first-level cache holds
+};
 
 // A bit for each of WORD coordinates that differ.
 static inline uint64_t differing(const uint16_t *source, const uint16_t *target) {
@@ -27,8 +30,10 @@ static inline uint64_t differing(const uint16_t *source, const uint16_t *target)
 
 int64_t maskreg_find_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_movers *movers) {
     uint32_t *positions = movers->positions;
-    int64_t count = 0, i = 0;
+    int64_t count = 0, coded = 0, i = 0;
     for (; i + WORD <= n; i += WORD) {
+        if (i % SPAN == 0)
+            for (; coded < count; coded++) movers->codes[coded] = target[positions[coded]];
         uint64_t bits = differing(source + i, target + i);
         const int64_t end = count + ones(bits);
         for (int64_t k = count; k < count + USUAL || k < end; k++) {
@@ -42,6 +47,6 @@ int64_t maskreg_find_movers(const uint16_t *source, const uint16_t *target, int6
         positions[count] = (uint32_t)i;
         count += source[i] != target[i];
     }
-    FOR_EACH(k, count) movers->codes[k] = target[positions[k]];
+    for (; coded < count; coded++) movers->codes[coded] = target[positions[coded]];
     return count;
 }

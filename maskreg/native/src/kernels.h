@@ -151,9 +151,11 @@ int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_h
                               int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *movers);
 
 // Code a sub-block: its state, and its words at the end of `words`; returns how many, or -1 where `room` numbers are too
-// few. `numbers` is [room, 3], scratch; `words` is [room].
-int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *hazards,
-                              uint32_t *numbers, int64_t room, uint64_t *state, uint32_t *words);
+// few. The sub-block has `n` coordinates, of which the first is at `begin` in the block, and `count` movers. `numbers` is
+// [room, 3], scratch; `words` is [room].
+int64_t maskreg_encode_movers(const uint16_t *source, int64_t n, const maskreg_movers *movers, int64_t count,
+                              int64_t begin, const maskreg_hazards *hazards, uint32_t *numbers, int64_t room,
+                              uint64_t *state, uint32_t *words);
 
 // Choose the first class and the indexes of hazards: maskreg/codec/sparse.py. `counts` is [2, 256]: all coordinates by
 // exponent, and those that move; one does. `logarithms` is [257], `costs` [2, 61], `steps` [61, 61]; of `chosen`, [17],
@@ -164,11 +166,12 @@ int64_t maskreg_choose_hazards(const int64_t *counts, const int32_t *logarithms,
 
 // Count coordinates by exponent: all in tiles of 1,024 whose number is a multiple of `every`, all that move, and all that
 // move by more than one ULP. `counts` is [3, 256], added to.
-void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_t n, int64_t every, int64_t *counts);
+void maskreg_count_movers(const uint16_t *source, int64_t n, int64_t every, const maskreg_movers *movers, int64_t count,
+                          int64_t *counts);
 
 // Count the movers of each row and of each column of a matrix; the block begins in column `column`. Counts are added to.
-void maskreg_count_lines(const uint16_t *source, const uint16_t *target, int64_t n, int64_t width, int64_t column,
-                         int64_t *rows, int64_t *columns);
+void maskreg_count_lines(const uint32_t *positions, int64_t count, int64_t width, int64_t column, int64_t *rows,
+                         int64_t *columns);
 
 // How much it saves to know how many movers each of `n` lines has, in 1 / 2^21 bits.
 int64_t maskreg_gain_of_lines(const int64_t *movers, int64_t n, const int32_t *logarithms);

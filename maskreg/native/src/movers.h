@@ -219,7 +219,7 @@ static inline int32_t hazard_before(const uint16_t *codes, int64_t k, const haza
 typedef struct {
     const uint16_t *codes;  // [TILE]; those beyond its coordinates are 0
     int32_t total;          // hazard of its coordinates
-    int64_t group;          // before which there is nothing more to find
+    int64_t group;          // the one in which the last mover was found
     int32_t ends[GROUPS + 16];
     uint16_t room[TILE];    // for the codes of the last, which may have fewer
 } tile;
