@@ -1,0 +1,250 @@
+"""Versions of a run's weights on one machine, each downloaded and decoded once for all processes that serve them.
+
+::
+
+    FOLDER/<64 digits of the root>/    a checkpoint, complete, with the shards of the source
+    FOLDER/links/                      links on the way; empty between two versions
+    FOLDER/lock                        held by the process that makes a version; the others wait, and read its result
+
+A version is made from the nearest one that is there, or from the source. Its links are checked leaf by leaf while it is
+made. A process that opens a version made by another can hash it first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskreg.checkpoint import open_checkpoint
+from maskreg.closing import Closing
+from maskreg.digest import Digest
+from maskreg.disk import make_folder
+from maskreg.errors import DataError, MissingLinkError, NotFoundError, NotOnChainError, UsageError, WrongCheckpointError
+from maskreg.flow.chain import Chained, root_of, write_weights
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.registry.chains import Chains
+from maskreg.registry.pull import bring
+from maskreg.settings import Remote, checked
+from maskreg.store import FileStore
+from maskreg.workspace.workspace import CheckpointLike, Workspace, as_ref
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint import Checkpoint
+
+LATEST = "latest"
+"""The version that the tag points to."""
+
+_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Version:
+    """Weights that a link gives.
+
+    Attributes:
+        digest: the link; None for the source of the run.
+        root: identity of the weights.
+    """
+
+    digest: Digest | None
+    root: str
+
+
+class NodeVersions(Closing):
+    """The versions of a run that are on this machine. Safe to use from several threads and processes.
+
+    Attributes:
+        ref: the tag of the run.
+        folder: where the versions are.
+        source: the checkpoint that the run began from, or one that any of its links gave.
+    """
+
+    def __init__(
+        self,
+        ref: str | Ref,
+        source: CheckpointLike,
+        *,
+        remote: str | None = None,
+        folder: str | Path | None = None,
+        workspace: Workspace | None = None,
+    ) -> None:
+        """Open the source; the run is not looked at yet.
+
+        Args:
+            ref: the tag of the run.
+            source: a path, a hub id or an open checkpoint.
+            remote: name, URL or path of the registry that has the tag; by default the default remote, or the local
+                registry where there is none.
+            folder: where to keep versions; by default a folder in the local registry, one for each remote and tag.
+
+        Raises:
+            UsageError: a reference with a digest.
+            ConfigError: an unknown remote.
+            NotFoundError: there is no source.
+        """
+        self.ref = as_ref(ref)
+        if self.ref.digest is not None:
+            raise UsageError(f"{self.ref} is pinned, so it never moves", hint="leave out the digest")
+        self._open = ExitStack()
+        with ExitStack() as failed:
+            failed.callback(self._open.close)
+            self._space = workspace or self._open.enter_context(Workspace())
+            self._remote = self._registry_at(remote)
+            self.source = self._open.enter_context(self._space.checkpoint(source, side="source"))
+            failed.pop_all()
+        where = self._remote.url if self._remote is not None else "local"
+        own = f"{self.ref.name}-{Digest.of(f'{where} {self.ref}'.encode()).hex[:16]}"
+        self.folder = Path(folder) if folder is not None else self._space.root / "sync" / own
+        make_folder(self.folder)
+        self._sound: set[str] = set()
+
+    def find(self, version: str) -> Version:
+        """What a version means now.
+
+        Args:
+            version: ``latest``, another reference, a digest or its first digits.
+
+        Raises:
+            NotFoundError: there is no such version.
+            UnavailableError: the remote does not answer.
+        """
+        if not isinstance(version, str):
+            raise UsageError(f"version={version!r}: pass {LATEST!r} or a digest")
+        registry = self._remote or self._space.local
+        named = self.ref if version == LATEST else self._space.parse(version, registry)
+        digest = registry.resolve(named).digest if isinstance(named, Ref) else Digest(str(named))
+        return Version(digest, self._chains().link(digest).after)
+
+    @cached_property
+    def source_version(self) -> Version:
+        """The source, as a version; reads all of it once."""
+        return Version(None, root_of(self.source))
+
+    def is_here(self, version: Version) -> bool:
+        """Whether a version was made already."""
+        return self._path(version.root).is_dir()
+
+    @contextmanager
+    def opened(self, version: Version, *, check: bool = True) -> Iterator[Checkpoint]:
+        """The weights of a version, which is made first where it is not there; waits for a process that makes it.
+
+        Args:
+            check: hash a version that this process has not hashed or made; one that was changed is made again.
+
+        Raises:
+            NotOnChainError: no links lead to it from the source.
+            MissingLinkError: a link is missing.
+            CorruptError: a link is damaged.
+            WrongCheckpointError: the source is another one than the links say.
+            UnavailableError: the remote does not answer.
+        """
+        if version.digest is None:
+            yield self.source
+            return
+        checkpoint = self._found(version.root, check=check)
+        if checkpoint is None:
+            with self._locked():
+                checkpoint = self._found(version.root, check=check)
+                if checkpoint is None:
+                    self._make(version.digest, version.root)
+                    self._prune(version.root)
+                    checkpoint = open_checkpoint(self._path(version.root))
+        with checkpoint:
+            yield checkpoint
+
+    def close(self) -> None:
+        """Close what was opened; versions stay for other processes and the next start."""
+        self._open.close()
+
+    def _registry_at(self, remote: str | None) -> Registry | None:
+        if remote is None or "/" not in remote:
+            return self._space.remote_to_ask(remote)
+        settings = self._space.settings
+        known = next((known for known in settings.remotes.values() if known.url == remote.rstrip("/")), None)
+        return self._open.enter_context(Registry.remote(known or checked(Remote("run", remote)), settings))
+
+    def _chains(self) -> Chains:
+        return Chains([self._space.local, *([self._remote] if self._remote is not None else [])])
+
+    def _path(self, root: str) -> Path:
+        return self.folder / Digest(root).hex
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self.folder / "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _found(self, root: str, *, check: bool) -> Checkpoint | None:
+        if not (path := self._path(root)).is_dir():
+            return None
+        with suppress(DataError, NotFoundError), ExitStack() as failed:
+            checkpoint = failed.enter_context(open_checkpoint(path))
+            if not check or root in self._sound or root_of(checkpoint) == root:
+                self._sound.add(root)
+                failed.pop_all()
+                return checkpoint
+        return None
+
+    def _make(self, digest: Digest, root: str) -> None:
+        chains, problem = self._chains(), None
+        for base, checkpoint in self._bases(root):
+            with ExitStack() as opened:
+                if checkpoint is not self.source:
+                    opened.enter_context(checkpoint)
+                try:
+                    steps = chains.way(self.ref, digest, base)
+                except (NotOnChainError, MissingLinkError) as error:
+                    problem = error
+                    continue
+                local = self._links if self._remote is not None else self._space.local
+                jobs = self._space.settings.jobs
+                artifacts = [
+                    (bring(local, self._remote, step.link.digest, parts=[step.part], jobs=jobs)[0], step.revert)
+                    for step in steps
+                ]
+                try:
+                    weights = Chained(checkpoint, artifacts) if artifacts else checkpoint
+                    write_weights(weights, checkpoint, self._path(root), force=True)
+                except WrongCheckpointError:
+                    if checkpoint is self.source:
+                        raise
+                    # It was changed after it was written.
+                    shutil.rmtree(self._path(base), ignore_errors=True)
+                    continue
+                self._sound.add(root)
+                return
+        assert problem is not None  # the source ends the list, and raises or has no way
+        raise problem
+
+    def _bases(self, root: str) -> Iterator[tuple[str, Checkpoint]]:
+        for path in self._made():
+            if path.name != Digest(root).hex:
+                with suppress(DataError, NotFoundError):
+                    yield f"sha256:{path.name}", open_checkpoint(path)
+        yield self.source_version.root, self.source
+
+    def _made(self) -> list[Path]:
+        """Versions that are here, the latest first."""
+        paths = [path for path in self.folder.iterdir() if len(path.name) == 64 and path.is_dir()]
+        return sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+    @cached_property
+    def _links(self) -> Registry:
+        folder = self.folder / "links"
+        make_folder(folder)
+        return self._open.enter_context(Registry(FileStore(folder), name="links", root=folder))
+
+    def _prune(self, root: str) -> None:
+        # Processes that read an older version have its files open, and read on.
+        others = [path for path in self._made() if path.name != Digest(root).hex]
+        for path in others[_KEPT - 1 :]:
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(self.folder / "links" / "artifacts", ignore_errors=True)

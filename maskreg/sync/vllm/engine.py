@@ -1,0 +1,275 @@
+"""The worker's side: every worker of a server has one engine.
+
+::
+
+    while serving    one worker of each machine looks at the tag, and makes the latest version on disk
+    update           the first worker says what "latest" is; every worker opens the version
+                     all can: every worker loads it           one cannot: nothing is loaded anywhere
+                     all did: this version is served          one did not: the earlier version is loaded again
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from vllm.distributed import get_world_group
+from vllm.distributed.weight_transfer.base import WeightTransferEngine
+from vllm.logger import init_logger
+
+from maskreg.checkpoint import open_checkpoint
+from maskreg.errors import MaskregError, UsageError, WorkerError
+from maskreg.live.processes import FAILURES, Processes
+from maskreg.sync.node import LATEST, NodeVersions, Version
+from maskreg.sync.vllm.loading import check_served, load_weights
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint import Checkpoint
+
+T = TypeVar("T")
+
+_log = init_logger("vllm.maskreg")
+
+_PATIENCE_S = 5.0
+"""How long a fetch at work is waited for when the server stops."""
+
+_LOADER_FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What a model's loader may raise on one worker, beside what all processes are told of."""
+
+
+@dataclass(frozen=True)
+class InitInfo:
+    """What a server is told once.
+
+    Attributes:
+        ref: the tag of the run.
+        remote: name, URL or path of the registry that has it; by default the default remote of the server's
+            configuration, or its local registry.
+        source: the checkpoint that the run began from; by default the model that is served.
+        every_s: seconds between two looks at the tag.
+        folder: where versions are kept, on each machine; by default in the local registry.
+    """
+
+    ref: str
+    remote: str | None = None
+    source: str | None = None
+    every_s: float = 1.0
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        texts = (self.ref, self.remote or "", self.source or "", self.folder or "")
+        if not all(isinstance(text, str) for text in texts):
+            raise UsageError("ref, remote, source and folder are texts")
+        if not isinstance(self.every_s, int | float) or not self.every_s > 0:
+            raise UsageError(f"every_s={self.every_s!r}: pass seconds between two looks, more than 0")
+
+
+class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
+    """Brings what a run publishes into a worker's model.
+
+    Attributes:
+        served: the version whose weights the model has.
+    """
+
+    # Parsed by the engine, whose errors the worker answers in its own way.
+    init_info_cls = dict
+    update_info_cls = dict
+    supports_draft_weight_update = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.served: Version | None = None
+        self._open = ExitStack()
+        self._versions: NodeVersions | None = None
+
+    def init_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
+        """Say which run the server follows. Its workers begin to fetch; the weights stay as they are.
+
+        Args:
+            init_info: the fields of :class:`InitInfo`.
+
+        Raises:
+            UsageError: a wrong field; a model that is quantized or in another dtype than its checkpoint.
+            MaskregError: as :class:`~maskreg.sync.node.NodeVersions` raises.
+        """
+        with self._answering():
+            self._together(lambda: self._begin(_parsed(init_info)))
+
+    def start_weight_update(self) -> None:
+        """Do nothing: until a version is ready the model stays as it is."""
+
+    def receive_weights(self, update_info: Mapping[str, Any]) -> None:
+        """Load a version, which is made first where it is not on this machine yet.
+
+        After an error the model has the weights that it had. vLLM then waits for ``finish_weight_update``.
+
+        Args:
+            update_info: ``version``: ``latest``, which is the default, or a digest.
+
+        Raises:
+            UsageError: the engine was not initialised, or another field.
+            MaskregError: as :class:`~maskreg.sync.node.NodeVersions` raises.
+        """
+        with self._answering():
+            versions, version = self._together(lambda: self._wanted(update_info))
+            target = self._processes.gathered(version)[0]
+            assert target is not None  # the first process names it, or all fail together
+            self._commit(versions, target)
+
+    def finish_weight_update(self) -> None:
+        """Do nothing: the version is served already."""
+
+    def shutdown(self) -> None:
+        """Stop fetching; the model stays as it is."""
+        self._open.close()
+        self._versions = None
+
+    @property
+    def _processes(self) -> Processes:
+        return Processes(get_world_group().cpu_group, torch.device("cpu"))
+
+    def _begin(self, info: InitInfo) -> None:
+        self.shutdown()
+        with ExitStack() as failed:
+            versions = failed.enter_context(
+                NodeVersions(info.ref, info.source or self.model_config.model, remote=info.remote, folder=info.folder)
+            )
+            check_served(versions.source, self.model_config)
+            if self._is_first_here:
+                stager = _Stager(versions, info.every_s)
+                stager.start()
+                failed.callback(stager.stop)
+            self._open = failed.pop_all()
+        self._versions, self.served = versions, None
+
+    def _wanted(self, update_info: Mapping[str, Any]) -> tuple[NodeVersions, Version | None]:
+        if self._versions is None:
+            raise UsageError("the server was not told which run it follows", hint="POST /init_weight_transfer_engine")
+        if surplus := update_info.keys() - {"version"}:
+            raise UsageError(f"update_info has {', '.join(sorted(surplus))}; it takes version alone")
+        version = update_info.get("version", LATEST)
+        return self._versions, self._versions.find(version) if self._processes.rank == self._processes.ranks[
+            0
+        ] else None
+
+    def _commit(self, versions: NodeVersions, target: Version) -> None:
+        began = time.monotonic()
+        first = self._is_first_here
+        with ExitStack() as opened:
+
+            def checkpoint_if(mine: bool) -> Checkpoint | None:
+                return opened.enter_context(versions.opened(target, check=first)) if mine else None
+
+            # The first worker of a machine checks what lies there, or makes it; then the others open it.
+            checked = self._together(lambda: checkpoint_if(first))
+            checkpoint = self._together(lambda: checkpoint_if(not first)) or checked
+            assert checkpoint is not None
+            ready = time.monotonic()
+            try:
+                self._together(lambda: load_weights(self.model, self.model_config, checkpoint))
+            except FAILURES:
+                self._together(lambda: self._restore(versions))
+                raise
+        self.served = target
+        times = f"opened in {ready - began:.3f} s, loaded in {time.monotonic() - ready:.3f} s"
+        _log.info("serving %s of %s, root %s: %s", target.digest, versions.ref, target.root, times)
+
+    def _restore(self, versions: NodeVersions) -> None:
+        with ExitStack() as opened:
+            if self.served is not None:
+                checkpoint = opened.enter_context(versions.opened(self.served))
+            else:
+                checkpoint = opened.enter_context(open_checkpoint(self.model_config.model))
+            load_weights(self.model, self.model_config, checkpoint)
+
+    def _together(self, work: Callable[[], T]) -> T:
+        def told() -> T:
+            try:
+                return work()
+            except MaskregError:
+                raise
+            except _LOADER_FAILURES as error:
+                raise WorkerError(f"{type(error).__name__}: {error}") from error
+
+        return self._processes.together(told)
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except FAILURES as error:
+            if isinstance(error, MaskregError):
+                error.message = f"{error.code}: {error.message}" + (f" ({error.hint})" if error.hint else "")
+            # vLLM reads answers in the order of the ranks, and none after an error: they would pass for answers to
+            # the next call. So the last worker alone raises what all of them know.
+            if self.parallel_config.rank == self.parallel_config.world_size - 1:
+                raise
+            _log.error("%s", error)
+
+    @property
+    def _is_first_here(self) -> bool:
+        return bool(get_world_group().local_rank == 0)
+
+
+class _Stager:
+    """Makes the latest version on this machine, again and again, on a thread of its own."""
+
+    def __init__(self, versions: NodeVersions, every_s: float) -> None:
+        self._versions, self._every_s = versions, every_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="maskreg-stager", daemon=True)
+        self._ready: Version | None = None
+        self._fault = ""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(_PATIENCE_S)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._look()
+                self._fault = ""
+            except FAILURES as error:
+                # An update says it to its client; here once is enough.
+                if str(error) != self._fault:
+                    self._fault = str(error)
+                    _log.warning("%s cannot be fetched yet: %s", self._versions.ref, error)
+            self._stopped.wait(self._every_s)
+
+    def _look(self) -> None:
+        latest = self._versions.find(LATEST)
+        if latest == self._ready:
+            return
+        began = time.monotonic()
+        with self._versions.opened(latest):
+            self._ready = latest
+        _log.info("%s of %s is ready after %.3f s", latest.digest, self._versions.ref, time.monotonic() - began)
+
+
+def _parsed(init_info: Mapping[str, Any]) -> InitInfo:
+    names = [field.name for field in fields(InitInfo)]
+    if surplus := sorted(init_info.keys() - set(names)):
+        raise UsageError(f"init_info has {', '.join(surplus)}; it takes {', '.join(names)}")
+    if "ref" not in init_info:
+        raise UsageError("init_info has no ref: the tag of the run, such as lab/run")
+    return InitInfo(**init_info)
+
+
+class WorkerExtension:
+    """What workers can be asked, with ``--worker-extension-cls maskreg.sync.vllm.engine.WorkerExtension``."""
+
+    weight_transfer_engine: MaskregEngine
+
+    def maskreg_served(self) -> dict[str, str]:
+        """Digest and root of the version that this worker serves; empty until a version was loaded."""
+        served = self.weight_transfer_engine.served
+        return {} if served is None else {"digest": str(served.digest), "root": served.root}
