@@ -61,7 +61,12 @@ NEED_TORCH = [
 
 HAS_TORCH = find_spec("torch") is not None
 
-collect_ignore = [] if HAS_TORCH else NEED_TORCH
+NEED_VLLM = ["sync/test_vllm.py"]
+"""Files that start servers of vLLM, which has an environment of its own: ``scripts/test --with vllm``."""
+
+HAS_VLLM = find_spec("vllm") is not None
+
+collect_ignore = [*([] if HAS_TORCH else NEED_TORCH), *([] if HAS_VLLM else NEED_VLLM)]
 
 _FOREIGN = ("AWS_", "MASKREG_", "XDG_", "HF_", "HUGGINGFACE_", "PG", "BOTO_")
 
@@ -90,7 +95,7 @@ LONGEST = ("test_docs.py", "e2e/", "codec/test_step2_hostile.py", "cli/retrain/"
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     name = str(collection_path.relative_to(Path(__file__).parent))
-    return True if config.getoption("--fast") and name in {*SLOW, *NEED_TORCH} else None
+    return True if config.getoption("--fast") and name in {*SLOW, *NEED_TORCH, *NEED_VLLM} else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -110,6 +115,8 @@ def pytest_report_header() -> list[str]:
     if not HAS_TORCH:
         left_out = ", ".join(f"tests/{name}" for name in NEED_TORCH)
         lines.append(f"torch is not installed: {left_out} and tests marked with torch are not run")
+    if not HAS_VLLM:
+        lines.append("vLLM is not installed: tests/sync/test_vllm.py is not run; scripts/test --with vllm does")
     return lines
 
 
