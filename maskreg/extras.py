@@ -41,6 +41,7 @@ EXTRAS = {
     "triton": "gpu",
     "trl": "train",
     "uvicorn": "server",
+    "vllm": "vllm",
     "yaml": "yaml",
 }
 """The extra of this package that brings each optional package."""

@@ -28,7 +28,7 @@ ORDER = [
     {"flow", "registry"},
     {"reports", "train"},
     {"workspace"},
-    {"service"},
+    {"service", "sync"},
     {"maskreg"},  # maskreg/__init__.py, the names for people who write Python
     {"cli", "migrations"},
     {"__main__"},  # maskreg/__main__.py, which starts the command line

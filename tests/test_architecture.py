@@ -60,6 +60,7 @@ HOMES = {
     "truststore": {"store"},
     "urllib3": {"bucket", "store"},
     "uvicorn": {"service"},
+    "vllm": {"sync"},
     "triton": {"codec", "live", "train/optim"},
     "zarr": {"artifact", "store"},
 }

@@ -75,8 +75,15 @@ class Server:
         ]
         self.port, self.log = port, log
         with log.open("wb") as out:
+            # Elsewhere than in the repository, whose metadata would pass for those of the installed package.
             self._process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                command,
+                cwd=log.parent,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
             )
 
     def wait(self) -> None:
