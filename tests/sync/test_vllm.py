@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 import maskreg
+from tests.pages import blocks
+from tests.repository import ROOT
 from tests.servers import free_ports
-from tests.sync.vllm_server import Server, make_steps
+from tests.sync.vllm_server import Server, make_steps, server_environment
 
 STEPS = 5
 
@@ -41,6 +43,38 @@ with torch.no_grad():
 published = trainer.send_weights()
 trainer.shutdown()
 print(json.dumps({"digest": published.digest, "root": published.artifact.manifest.target.root}))
+"""
+
+LOAD = """
+import json, sys
+from transformers import AutoTokenizer, Qwen3ForCausalLM
+from vllm import LLM, SamplingParams
+from vllm.config import set_current_vllm_config
+
+def wide(path):
+    # The kernels that pack on every CPU are those for fp32.
+    Qwen3ForCausalLM.from_pretrained(path).float().save_pretrained(f"{path}-{sys.argv[1]}")
+    AutoTokenizer.from_pretrained(path).save_pretrained(f"{path}-{sys.argv[1]}")
+    return f"{path}-{sys.argv[1]}"
+
+def load(worker):
+    from maskreg.checkpoint import open_checkpoint
+    from maskreg.sync.vllm.loading import load_weights
+    model = worker.model_runner.model
+    with set_current_vllm_config(worker.vllm_config):
+        load_weights(model, worker.vllm_config.model_config, open_checkpoint(target))
+    return min(parameter.numel() for parameter in model.parameters())
+
+def probabilities(given):
+    return given and {key: value.logprob for key, value in given.items()}
+
+begun, target = wide(sys.argv[2]), wide(sys.argv[3])
+model = LLM(begun, dtype="float32", enforce_eager=True, max_model_len=64, max_num_seqs=4)
+least = model.collective_rpc(load)[0] if begun != target else 0
+wanted = SamplingParams(max_tokens=6, temperature=0, logprobs=5, prompt_logprobs=5)
+(answer,) = model.generate(["w1 w2 w3 w4 w5 w6 w7 w8"], wanted)
+given = [*answer.prompt_logprobs, *answer.outputs[0].logprobs]
+print(json.dumps([least, [probabilities(each) for each in given]]))
 """
 
 
@@ -181,6 +215,26 @@ def flipped(data: bytes) -> bytes:
     return data[:-2] + bytes([data[-2] ^ 1]) + data[-1:]
 
 
+def test_layers_that_share_packed_weights_are_packed_again(rollout: Rollout) -> None:
+    """The tied head of a reloaded model computes with the new embedding where layers hold packed copies."""
+    source, target = str(rollout.steps[0]), str(rollout.steps[1])
+    environment = server_environment(rollout.folder / "node")
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", LOAD, name, begun, target],
+            cwd=rollout.folder,
+            env={**environment, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for name, begun in (("reloaded", source), ("started", target))
+    ]
+    reloaded, started = (json.loads(process.communicate()[0].splitlines()[-1]) for process in running)
+    assert reloaded[0] == 0  # layers keep nothing but what they packed
+    assert reloaded[1] == started[1]
+
+
 def test_a_server_that_was_killed_finds_its_way_from_the_source(rollout: Rollout) -> None:
     rollout.served.kill()
     late = rollout.start(0, "late", free_ports(1)[0])
@@ -215,3 +269,14 @@ def test_a_trainer_publishes_and_its_server_serves_it(rollout: Rollout) -> None:
     assert server.ask("/weight_info", method="GET") == (200, {"weight_version": version["digest"]})
     assert rollout.target.update()[0] == 200
     assert server.log_probabilities() == rollout.target.log_probabilities()
+
+
+def test_what_the_page_tells_to_type_updates_a_server(rollout: Rollout) -> None:
+    page = (ROOT / "docs/how-to/vllm.md").read_text()
+    (block,) = (block for block in blocks(page) if "curl" in block.text)
+    text = block.text.replace("localhost:8000", f"127.0.0.1:{rollout.served.port}").replace(
+        '"team"', f'"{rollout.team}"'
+    )
+    done = subprocess.run(["bash", "-e", "-c", text], check=True, capture_output=True, text=True)
+    _, answer = done.stdout.rsplit('{"results"', 1)
+    assert json.loads('{"results"' + answer)["results"] == rollout.target.served()

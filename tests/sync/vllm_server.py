@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-START_SECONDS = 600.0
+START_SECONDS = 1200.0
 
 WORDS = 250
 
@@ -50,22 +50,26 @@ def make_steps(folder: Path, count: int) -> list[Path]:
     return [folder / f"step-{step}" for step in range(count + 1)]
 
 
+def server_environment(home: Path) -> dict[str, str]:
+    """Variables of a process of vLLM, and where its registry is."""
+    return {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "MASKREG_CONFIG": str(home / "config.toml"),
+        "MASKREG_HOME": str(home / "home"),
+        "OMP_NUM_THREADS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_SERVER_DEV_MODE": "1",
+    }
+
+
 class Server:
     """A server of vLLM on the CPU, with the backend of this package, in a process group of its own."""
 
     def __init__(self, model: Path, port: int, log: Path, home: Path, *, processes: int = 2) -> None:
         """Start it; :meth:`wait` says when it answers."""
-        environment = {
-            **os.environ,
-            "HF_HUB_OFFLINE": "1",
-            "MASKREG_CONFIG": str(home / "config.toml"),
-            "MASKREG_HOME": str(home / "home"),
-            "OMP_NUM_THREADS": "1",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_SERVER_DEV_MODE": "1",
-        }
         command = [
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)),
             *("--served-model-name", "tiny", "--dtype", "bfloat16", "--enforce-eager", "--max-model-len", "64"),
@@ -79,7 +83,7 @@ class Server:
             self._process = subprocess.Popen(
                 command,
                 cwd=log.parent,
-                env=environment,
+                env=server_environment(home),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
