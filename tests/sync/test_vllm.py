@@ -31,17 +31,18 @@ from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactor
 from maskreg.sync.vllm import register
 from maskreg.sync.vllm.trainer import MaskregTrainerInitInfo
 
-source, first, remote, url = sys.argv[1:]
+begun, first, remote, url = sys.argv[1:]
 register()
 model = Qwen3ForCausalLM.from_pretrained(first, dtype=torch.bfloat16)
-info = MaskregTrainerInitInfo("lab/run", source, "team", {"remote": remote}, rank=0)
+info = MaskregTrainerInitInfo("lab/run", begun, "team", {"remote": remote}, rank=0)
 client = HTTPVLLMWeightSyncClient(url)
-trainer = WeightTransferTrainerFactory.trainer_init(info, client=client, source=ModuleSource(model))
-with torch.no_grad():
-    for parameter in model.parameters():
-        parameter.mul_(1 + 0.1 * (torch.rand_like(parameter) < 0.05))
-published = trainer.send_weights()
-trainer.shutdown()
+for source in (ModuleSource(model), model):
+    trainer = WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1 + 0.1 * (torch.rand_like(parameter) < 0.05))
+    published = trainer.send_weights()
+    trainer.shutdown()
 print(json.dumps({"digest": published.digest, "root": published.artifact.manifest.target.root}))
 """
 
@@ -101,8 +102,10 @@ class Rollout:
         return self.folder / "team"
 
     def publish(self, step: int) -> maskreg.Published:
-        self.links.append(self.publisher.publish(self.steps[step]))
-        return self.links[-1]
+        published = self.publisher.publish(self.steps[step])
+        assert published is not None
+        self.links.append(published)
+        return published
 
     def start(self, step: int, name: str, port: int) -> Server:
         return Server(self.steps[step], port, self.folder / f"{name}.log", self.folder / "node")

@@ -34,52 +34,48 @@ class MaskregTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
 
 
 class MaskregTrainer(TrainerWeightTransferEngine):  # type: ignore[misc]
-    """Publishes the trainer's weights, and has the servers load them.
-
-    In every process of the trainer; the first one copies the whole tensors to its host memory, and publishes.
-    """
+    """Publishes the trainer's weights, and has the servers load them. Its methods are called in every process."""
 
     init_info_cls = MaskregTrainerInitInfo
+    _publisher: Publisher
 
     @classmethod
     def trainer_init(
-        cls, init_info: MaskregTrainerInitInfo, *, client: Any, source: Iterable[tuple[str, torch.Tensor]] | None = None
+        cls,
+        init_info: MaskregTrainerInitInfo,
+        *,
+        client: Any,
+        source: torch.nn.Module | Iterable[tuple[str, torch.Tensor]] | None = None,
     ) -> Self:
         """Open the run, and tell the servers to follow it.
 
         Args:
             init_info: the run.
             client: how vLLM's servers are reached: vLLM's ``HTTPVLLMWeightSyncClient``, or another one.
-            source: the trainer's parameters under the names of the checkpoint, read again at each
-                :meth:`send_weights`: vLLM's ``ModuleSource(model)``.
+            source: the model, of which each process publishes its part; or a ``WeightSource`` of vLLM with the names of
+                the checkpoint, whose whole tensors the first process copies to its host memory.
 
         Raises:
             UsageError: there is no ``source``.
         """
         if source is None:
-            raise UsageError("there are no weights to publish", hint="pass source=ModuleSource(model)")
+            raise UsageError("there are no weights to publish", hint="pass source=model")
         trainer = cls(client=client, source=source, is_sender=init_info.is_sender)
+        trainer._publisher = Publisher(init_info.ref, source=init_info.source, remote=init_info.remote)
         if trainer.is_sender:
-            trainer._publisher = Publisher(init_info.ref, source=init_info.source, remote=init_info.remote)
             remote = {} if init_info.remote is None else {"remote": init_info.remote}
             client.init_weight_transfer_engine({"ref": init_info.ref, **remote, **init_info.server})
         return trainer
 
-    _publisher: Publisher | None = None
-
     def send_weights(self) -> Published | None:
-        """Publish the weights as they are now, and return when the servers serve them. Called in every process.
+        """Publish the weights as they are now, and return when the servers serve them.
 
         Returns:
             What was published, in the first process; None in the others.
         """
-        tensors: dict[str, torch.Tensor] = {}
-        for name, tensor in self.source:
-            if self.is_sender:
-                tensors[name] = tensor.detach().cpu()
-        if self._publisher is None:
+        published = self._published()
+        if published is None:
             return None
-        published = self._publisher.publish(tensors)
         version = str(published.digest)
         self.client.start_weight_update()
         try:
@@ -96,5 +92,11 @@ class MaskregTrainer(TrainerWeightTransferEngine):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Close what was opened; the servers serve what they have."""
-        if self._publisher is not None:
-            self._publisher.close()
+        self._publisher.close()
+
+    def _published(self) -> Published | None:
+        if isinstance(self.source, torch.nn.Module):
+            return self._publisher.publish(self.source)
+        # Reading a tensor may gather it, in all processes.
+        whole = {name: tensor.detach().cpu() for name, tensor in self.source if self.is_sender}
+        return self._publisher.publish(whole) if self.is_sender else None
