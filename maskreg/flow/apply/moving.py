@@ -1,14 +1,34 @@
-"""Elements of a model's memory that change: where they are, what they are, and what they become."""
+"""Elements of a model's memory that change: where they are, what they are, and what they become.
+
+Blocks that are coded are worked out on the CPU like this, leaf hashes last::
+
+    block at hand --copy--> values --movers of link 1--> values --movers of link 2--> values     leaves right?
+
+That the result is right says that the block at hand was what the first link applies to, and that each link was whole.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from maskreg.codec.base import Codes
 from maskreg.codec.movers import find_movers
+from maskreg.digest import leaf_hashes
+from maskreg.errors import CorruptError, WrongCheckpointError
+from maskreg.flow.apply.blocks import Blocks
 from maskreg.native import library
+from maskreg.parallel import Buffers
+from maskreg.tensors.bus import on_device
+from maskreg.tensors.leaves import first_difference
+from maskreg.update.route import Route, SpanRoute
+
+QUIET = "follow with the model while nothing else writes to it"
+"""What to do where a model changed beside its patches."""
 
 
 class Movers(NamedTuple):
@@ -34,6 +54,60 @@ def moved_between(values: torch.Tensor, result: torch.Tensor) -> Movers:
         at = (values != result).nonzero()[:, 0].int()
         after = result[at]
     return Movers(at, values[at], after)
+
+
+class Changes:
+    """Works out what changes of blocks at hand. Safe to call from several threads."""
+
+    def __init__(self, route: Route, *, most: int) -> None:
+        """Prepare for calls with at most so many blocks."""
+        self._blocks = Blocks(route, write=False, most=most)
+        self._codecs = [delta.codec for delta in route.deltas]
+        self._buffers = Buffers()
+
+    def __call__(self, spans: Sequence[SpanRoute], at_hand: Sequence[torch.Tensor]) -> list[Movers]:
+        """What changes, on the device of the blocks, which are as :class:`Blocks` takes them.
+
+        Raises:
+            WrongCheckpointError: a block is not what the first delta applies to.
+            CorruptError: a delta is damaged.
+        """
+        steps = [step for span in spans for step in span.steps]
+        if on_device(at_hand[0]) or any(step.stored for step in steps) or not any(step.coded for step in steps):
+            results = self._blocks(spans, at_hand)
+            return [moved_between(*pair) for pair in zip(at_hand, results, strict=True)]
+        return [self._coded(*pair) for pair in zip(spans, at_hand, strict=True)]
+
+    def _coded(self, span: SpanRoute, at_hand: torch.Tensor) -> Movers:
+        codes = at_hand.numpy().view(np.uint16)
+        values = self._buffers.array("values", codes.size, np.uint16)
+        values[:] = codes
+        steps = [(codec, step.coded) for codec, step in zip(self._codecs, span.steps, strict=True) if step.coded]
+        try:
+            for codec, coded in steps:
+                places, after = codec.movers(values, coded(self._buffers).data)
+                before = swapped(values, places, after)
+        except CorruptError:
+            self._blocks([span], [at_hand])  # raises what is wrong: another block at hand looks like damage too
+            raise
+        if first_difference(leaf_hashes(values), span.stations[-1]) is not None:
+            self._blocks([span], [at_hand])  # likewise
+            raise WrongCheckpointError(span.name, "something else wrote to it while it was read", hint=QUIET)
+        if len(steps) > 1:
+            places, after = find_movers(codes, values)
+            before = codes[places]
+        return Movers(*map(torch.from_numpy, (places.view(np.int32), before.view(np.int16), after.view(np.int16))))
+
+
+def swapped(values: Codes, places: npt.NDArray[np.uint32], given: Codes) -> Codes:
+    """Write codes at places, uint32 ``[k]``; returns what was there."""
+    if compiled := library():
+        before = given.copy()
+        compiled.lib.maskreg_swap(compiled.write(values), compiled.read(places), compiled.write(before), places.size)
+    else:
+        before = values[places]
+        values[places] = given
+    return before
 
 
 class Patch(NamedTuple):

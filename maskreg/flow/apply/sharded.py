@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 from maskreg.flow.apply.blocks import Blocks, Live
-from maskreg.flow.apply.moving import Movers, Patch, moved_between, patch_of
+from maskreg.flow.apply.moving import Changes, Movers, Patch, moved_between, patch_of
 from maskreg.flow.apply.sharing import Kept, raise_first
 from maskreg.live.held import pieces
 from maskreg.live.memory import CODES
@@ -128,30 +128,33 @@ class _Pass:
         return block
 
     def _results(self, gathered: Sequence[tuple[Work, torch.Tensor]]) -> list[tuple[Work, Any]]:
-        """What is kept of each block and its result; as if nothing changed where that failed, or something before."""
-        works, at_hand = [work for work, _ in gathered], [values for _, values in gathered]
+        """What is kept of each block; as if nothing changed where that failed, or something before."""
         if gathered and not self.failures:
-            spans = [self._from_memory(work.span) for work in works if work.span is not None]
+            spans = [self._from_memory(work.span) for work, _ in gathered if work.span is not None]
+            at_hand = [values for _, values in gathered]
             try:
                 if at_hand[0].is_cuda:
-                    kept = list(map(self._kept_of, at_hand, self._blocks(spans, at_hand)))
+                    kept = self._kept_of(spans, at_hand)
                 else:
                     tasks = zip(spans, at_hand, strict=True)
                     kept = list(ordered(self._on_cpu, tasks, jobs=self._jobs, size=lambda task: task[1].numel()))
-                return list(zip(works, kept, strict=True))
+                return [(work, each) for (work, _), each in zip(gathered, kept, strict=True)]
             except FAILURES as error:
                 self.failures.append(error)
-        return [(work, self._kept_of(values, values)) for work, values in gathered]
+        return [(work, self._unchanged(values)) for work, values in gathered]
 
     def _on_cpu(self, task: tuple[SpanRoute, torch.Tensor]) -> Any:
         span, values = task
         with torch.no_grad():
-            (result,) = self._blocks([span], [values])
-            return self._kept_of(values, result)
+            return self._kept_of([span], [values])[0]
 
-    def _kept_of(self, values: torch.Tensor, result: torch.Tensor) -> Any:
-        """What a pass keeps of a block and its result, whose memory the thread's next call takes."""
-        return None
+    def _kept_of(self, spans: Sequence[SpanRoute], at_hand: Sequence[torch.Tensor]) -> Sequence[Any]:
+        """What the pass keeps of blocks."""
+        return self._blocks(spans, at_hand)
+
+    def _unchanged(self, values: torch.Tensor) -> Any:
+        """What it keeps of a block that does not change."""
+        return values
 
     def _finish(self, turn: Sequence[Work], results: Sequence[tuple[Work, Any]]) -> None:
         """Hand out what was kept, and take what others kept for this process."""
@@ -179,8 +182,9 @@ class _Writing(_Pass):
 
     writes = True
 
-    def _kept_of(self, values: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-        return result if result.is_cuda else result.clone()
+    def _kept_of(self, spans: Sequence[SpanRoute], at_hand: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        # Copied on the CPU, because the next call of a thread takes the memory.
+        return [each if each.is_cuda else each.clone() for each in self._blocks(spans, at_hand)]
 
     def _finish(self, turn: Sequence[Work], results: Sequence[tuple[Work, torch.Tensor]]) -> None:
         """Send the results to where they belong, and write this process's part."""
@@ -207,10 +211,14 @@ class _Staging(_Pass):
 
     def __init__(self, route: Route, live: Sequence[Live], processes: Processes, kept: Kept, jobs: int) -> None:
         super().__init__(route, live, processes, kept, jobs)
+        self._changes = Changes(route, most=self._most)
         self.patches: list[Patch] = []
 
-    def _kept_of(self, values: torch.Tensor, result: torch.Tensor) -> Movers:
-        return moved_between(values, result)
+    def _kept_of(self, spans: Sequence[SpanRoute], at_hand: Sequence[torch.Tensor]) -> list[Movers]:
+        return self._changes(spans, at_hand)
+
+    def _unchanged(self, values: torch.Tensor) -> Movers:
+        return moved_between(values, values)
 
     def _finish(self, turn: Sequence[Work], results: Sequence[tuple[Work, Movers]]) -> None:
         """Send the movers to where they belong, first how many, and keep this process's."""

@@ -19,9 +19,9 @@ import torch
 
 from maskreg.device import own_stream
 from maskreg.errors import WrongCheckpointError
-from maskreg.flow.apply.blocks import Blocks, Live, Model
+from maskreg.flow.apply.blocks import Live, Model
 from maskreg.flow.apply.in_memory import AT_ONCE, matched_by_all, settle_launched
-from maskreg.flow.apply.moving import Patch, moved_between, patch_of
+from maskreg.flow.apply.moving import QUIET, Changes, Patch, patch_of
 from maskreg.flow.apply.sharded import stage_sharded
 from maskreg.live.memory import CODES
 from maskreg.parallel import each, ordered, worker_count
@@ -71,7 +71,7 @@ class Staged:
                 raise WrongCheckpointError(
                     patch.name,
                     "something else wrote to it after the change was staged; the model was left as it was",
-                    hint="follow with the model while nothing else writes to it",
+                    hint=QUIET,
                 )
 
         each(self._patches, write, self._jobs)
@@ -106,7 +106,7 @@ def stage(model: Model, deltas: Open, *, jobs: int | None = None, group: Process
 def _staged(route: Route, live: Sequence[Live], threads: int) -> list[Patch]:
     """Patches of tensors that this process holds whole."""
     settle_launched(live)
-    blocks = Blocks(route, write=False, most=max(AT_ONCE.values()))
+    changes = Changes(route, most=max(AT_ONCE.values()))
 
     def patches(item: Live) -> list[Patch]:
         local, found = item.held.local, []
@@ -117,9 +117,8 @@ def _staged(route: Route, live: Sequence[Live], threads: int) -> list[Patch]:
             spans = item.route.spans()
             while batch := list(islice(spans, AT_ONCE.get(flat.device.type, 1))):
                 at_hand = [flat[span.start : span.stop] for span in batch]
-                for span, values, result in zip(batch, at_hand, blocks(batch, at_hand), strict=True):
-                    if item.route.changes:
-                        found.append(patch_of(item.route.name, bits, span.start, moved_between(values, result)))
+                for span, movers in zip(batch, changes(batch, at_hand), strict=True):
+                    found.append(patch_of(item.route.name, bits, span.start, movers))
         return found
 
     found = ordered(patches, live, jobs=threads, size=lambda item: item.held.local.numel())

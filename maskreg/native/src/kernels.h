@@ -446,4 +446,7 @@ void maskreg_compare(const uint16_t *source, const uint16_t *target, int64_t n, 
 // Replace values at places, of which none is there twice, in order, while they are what they are expected to be before.
 // Returns how many were replaced: `n`, or fewer, where one of those that follow is another.
 int64_t maskreg_exchange(uint16_t *values, const int32_t *places, const uint16_t *before, const uint16_t *after, int64_t n);
+
+// Replace values at places, of which none is there twice, by those that are given, which become what was there.
+void maskreg_swap(uint16_t *values, const uint32_t *places, uint16_t *given, int64_t n);
 #endif

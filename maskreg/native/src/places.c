@@ -1,4 +1,4 @@
-// Exchanging values at given places: maskreg/flow/apply/moving.py.
+// Values at given places: maskreg/flow/apply/moving.py.
 #include "loops.h"
 
 int64_t maskreg_exchange(uint16_t *values, const int32_t *places, const uint16_t *before, const uint16_t *after, int64_t n) {
@@ -15,4 +15,12 @@ int64_t maskreg_exchange(uint16_t *values, const int32_t *places, const uint16_t
         for (int64_t k = start; k < end; k++) values[places[k]] = after[k];
     }
     return n;
+}
+
+void maskreg_swap(uint16_t *values, const uint32_t *places, uint16_t *given, int64_t n) {
+    FOR_EACH(k, n) {
+        const uint16_t value = values[places[k]];
+        values[places[k]] = given[k];
+        given[k] = value;
+    }
 }

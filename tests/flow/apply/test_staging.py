@@ -116,6 +116,23 @@ def test_a_write_that_fails_is_undone(
     assert holds(model, states[0])
 
 
+@pytest.mark.parametrize("name", ["long", "kept"])
+def test_one_wrong_bit_is_refused_when_it_is_staged(tmp_path: Path, name: str) -> None:
+    source: Tensors = {"long": bf16((LEAF + 3,), 1), "kept": bf16((9, 9), 2)}
+    target = source | {"long": moved(source["long"], 0.01)}
+    link = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+    still = np.flatnonzero(source[name][1].reshape(-1) == target[name][1].reshape(-1))
+    model = live(source)
+    for place in still[[0, -1]].tolist():
+        model[name].view(torch.int16).reshape(-1)[place] ^= 1
+        with pytest.raises(WrongCheckpointError) as caught:
+            stage(model, deltas([link]))
+        assert caught.value.tensor == name
+        model[name].view(torch.int16).reshape(-1)[place] ^= 1
+    stage(model, deltas([link])).commit()
+    assert holds(model, target)
+
+
 def test_other_weights_are_refused_when_they_are_staged(steps: tuple[list[Tensors], list[Artifact]]) -> None:
     states, links = steps
     model = live(states[1])
