@@ -24,7 +24,7 @@ from maskreg.checkpoint.files import same_content
 from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, leaf_hashes
 from maskreg.disk import filling, make_folder, make_root, require_space
 from maskreg.flow.publish.division import Block
-from maskreg.flow.publish.moved import Moved
+from maskreg.flow.publish.moved import Kept
 from maskreg.flow.storing import from_blocks
 from maskreg.parallel import ordered
 from maskreg.tensors.cast import to_bf16
@@ -126,9 +126,10 @@ class Baseline(Checkpoint):
         bits = self._bits[block.key]
         return self._part(block, bits) if block.owner == self._rank else bits
 
-    def advance(self, moved: Mapping[tuple[str, int], Moved]) -> None:
+    def advance(self, moved: Mapping[tuple[str, int], Kept]) -> None:
         """Write what moved, by block: positions in owned blocks, and in others among this process's coordinates."""
-        for key, (positions, values) in moved.items():
+        for key, kept in moved.items():
+            positions, values = kept.moved
             self._bits[key][positions] = values
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> Bits:
@@ -203,24 +204,23 @@ class Baseline(Checkpoint):
 class Changed(Checkpoint):
     """A baseline with what moved over it; reads blocks that this process owns."""
 
-    def __init__(self, baseline: Baseline, moved: Mapping[tuple[str, int], Moved]) -> None:
-        """``moved``: by block, positions ascending."""
+    blockwise = True
+
+    def __init__(self, baseline: Baseline, moved: Mapping[tuple[str, int], Kept]) -> None:
+        """``moved``: by block."""
         self.format, self.path = baseline.format, baseline.path
         self.tensors = baseline.tensors
         self._baseline, self._moved = baseline, moved
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> Bits:
-        """Elements within a block."""
+        """Elements of a block from its beginning on."""
         values = self._baseline.read(name, start, stop)
-        first = start // BLOCK_NUMEL * BLOCK_NUMEL
-        if (moved := self._moved.get((name, first))) is None:
+        if (kept := self._moved.get((name, start))) is None:
             return values
-        low, high = np.searchsorted(moved.positions, [start - first, stop - first])
-        if low == high:
-            return values
-        result = np.empty_like(values) if into is None else into[: values.nbytes].view(values.dtype)
+        result: Bits = np.empty_like(values) if into is None else into[: values.nbytes].view(values.dtype)
+        positions, new = kept.moved
         result[:] = values
-        result[moved.positions[low:high] - (start - first)] = moved.values[low:high]
+        result[positions] = new
         return result
 
     def close(self) -> None:

@@ -35,6 +35,31 @@ class Moved(NamedTuple):
     values: Bits
 
 
+class Kept(NamedTuple):
+    """The same in less memory, at most a sixteenth more than all bits: positions, or bits packed as in a mask."""
+
+    where: npt.NDArray[Any]
+    values: Bits
+
+    @classmethod
+    def of(cls, moved: Moved) -> Kept:
+        """Keep what moved, at least one coordinate."""
+        positions, values = moved
+        length = int(positions[-1]) + 1
+        if positions.nbytes <= packed_bytes(length):
+            return cls(positions, values)
+        mask = np.zeros(length, np.bool_)
+        mask[positions] = True
+        return cls(pack(mask), values)
+
+    @property
+    def moved(self) -> Moved:
+        """What was kept."""
+        if self.where.dtype == np.uint32:
+            return Moved(self.where, self.values)
+        return Moved(np.flatnonzero(unpack(self.where, 8 * self.where.size)).astype(np.uint32), self.values)
+
+
 def moved_between(before: Bits, after: Bits) -> Moved:
     """What moved between two arrays of one dtype and length."""
     if before.dtype == np.uint16:

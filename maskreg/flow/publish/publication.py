@@ -32,7 +32,7 @@ from maskreg.flow.extract.pairing import Pair, fold_tied, paired
 from maskreg.flow.publish.baseline import Baseline, Changed
 from maskreg.flow.publish.coding import Coding
 from maskreg.flow.publish.division import Block
-from maskreg.flow.publish.moved import Moved, moved_between, packed, unpacked
+from maskreg.flow.publish.moved import Kept, Moved, moved_between, packed, unpacked
 from maskreg.parallel import ordered
 from maskreg.tensors.info import numel_of
 from maskreg.tensors.rules import Exact
@@ -63,7 +63,7 @@ class Publication:
     target: Checkpoint
     pairs: tuple[Pair, ...]
     notes: tuple[str, ...]
-    moved: dict[Key, Moved]
+    moved: dict[Key, Kept]
     rank: int
     jobs: int
 
@@ -84,17 +84,19 @@ class Publication:
                     hint="load the model in the dtypes of the source, or begin a new chain",
                 )
 
-        def compare(block: Block) -> tuple[Key, Moved]:
+        def compare(block: Block) -> tuple[Key, Kept | None]:
             taken = block.taken[rank]
             values = baseline.cast(block.name, target.read(block.name, taken.start, taken.stop), target)
             moved = moved_between(baseline.own(block), values)
-            if block.owner == rank and moved.positions.size:
+            if not moved.positions.size:
+                return block.key, None
+            if block.owner == rank:
                 moved = moved._replace(positions=block.positions(rank, moved.positions))
-            return block.key, moved
+            return block.key, Kept.of(moved)
 
         tasks = ahead(baseline.held, lambda block: (block.name, block.start, block.stop), target)
         each = ordered(compare, tasks, jobs=jobs, size=numel_of)
-        found = {key: moved for key, moved in each if moved.positions.size}
+        found = {key: kept for key, kept in each if kept is not None}
         return cls(baseline, target, pairs, notes, found, rank, jobs)
 
     def link(
@@ -152,14 +154,14 @@ class Publication:
                 old = self.baseline.read(block.name, block.start, block.stop)[positions]
                 parts[block.key].append(Moved(positions, old + steps))
         for key, found in parts.items():
-            merged = _merged([*([self.moved[key]] if key in self.moved else []), *found])
+            merged = _merged([*([self.moved[key].moved] if key in self.moved else []), *found])
             if merged.positions.size:
-                self.moved[key] = merged
+                self.moved[key] = Kept.of(merged)
 
     def _counts(self, processes: Processes | Alone) -> dict[Key, int]:
         """How much of each block moved."""
         keys = {block.key for block in self.baseline.owned} & self.moved.keys()
-        own = {key: self.moved[key].positions.size for key in keys}
+        own = {key: self.moved[key].values.size for key in keys}
         return {key: count for part in processes.gathered(own) for key, count in part.items()}
 
     def _for_owner(self, blocks: Sequence[Block]) -> list[Bytes]:
@@ -167,7 +169,7 @@ class Publication:
         moved, before = [], []
         for block in blocks:
             own = self.baseline.own(block)
-            numbers, values = self.moved.get(block.key, Moved(none, own[:0]))
+            numbers, values = self.moved[block.key].moved if block.key in self.moved else Moved(none, own[:0])
             before.append(own[numbers])
             moved.append(Moved(block.positions(self.rank, numbers), values))
         return packed(moved, before)

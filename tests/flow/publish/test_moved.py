@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.flow.publish.moved import Moved, moved_between, pack_mask, packed, unpack_mask, unpacked
+from maskreg.flow.publish.moved import Kept, Moved, moved_between, pack_mask, packed, unpack_mask, unpacked
 from maskreg.mask import nnz_of, pack
 
 PIECES = st.lists(
@@ -25,6 +25,10 @@ def test_what_moved_comes_back(pieces: list[tuple[int, str, float, int]]) -> Non
         before.append(old)
         after.append(new)
         moved.append(moved_between(old, new))
+        if moved[-1].positions.size:
+            kept = Kept.of(moved[-1])
+            assert all(np.array_equal(*each) for each in zip(kept.moved, moved[-1], strict=True))
+            assert kept.where.nbytes <= old.size / 8 + 8
     parcels = packed(moved, [old[each.positions] for old, each in zip(before, moved, strict=True)])
     back = list(unpacked(parcels, [old.dtype for old in before]))
     assert len(back) == len(pieces)
