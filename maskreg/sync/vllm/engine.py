@@ -73,7 +73,7 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
     """Brings what a run publishes into a worker's model.
 
     Attributes:
-        served: the version whose weights the model has.
+        served: the version whose weights the model has; None while it has the weights that it was started with.
     """
 
     # Parsed by the engine, whose errors the worker answers in its own way.
@@ -145,7 +145,7 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
                 stager.start()
                 failed.callback(stager.stop)
             self._open = failed.pop_all()
-        self._versions, self.served = versions, None
+        self._versions = versions
 
     def _wanted(self, update_info: Mapping[str, Any]) -> tuple[NodeVersions, Version | None]:
         if self._versions is None:
