@@ -414,6 +414,17 @@ def find_movers(source: Codes, target: Codes) -> Movers:
     return Movers(positions.astype(np.uint32), target[positions])
 
 
+def swapped(values: Codes, movers: Movers) -> Codes:
+    """Write the movers' codes into a block; returns what was there, uint16 ``[k]``."""
+    if compiled := library():
+        before, places = movers.codes.copy(), movers.positions
+        compiled.lib.maskreg_swap(compiled.write(values), compiled.read(places), compiled.write(before), places.size)
+    else:
+        before = values[movers.positions]
+        values[movers.positions] = movers.codes
+    return before
+
+
 def decode_movers(source: Codes, coded: Bits, starts: Counts, hazards: Hazards, length: int) -> Movers:
     """Decode sub-blocks.
 

@@ -60,7 +60,7 @@ from maskreg.codec.layout import (
     side_bits,
     sub_block_numel,
 )
-from maskreg.codec.movers import LOGARITHM_BITS, find_movers, logarithms, weighed_logarithms
+from maskreg.codec.movers import LOGARITHM_BITS, find_movers, logarithms, swapped, weighed_logarithms
 from maskreg.codec.rans import TOKENS, slots_of
 from maskreg.codec.scales import fit_scales, vary
 from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
@@ -276,7 +276,7 @@ class Step2:
         elif kind == SPARSE:
             movers = decode_sparse(SparseLayout(block), context)
             values[:] = context
-            values[movers.positions] = movers.codes
+            swapped(values, movers)
         elif kind == CODED:
             decode_coded(block, context, values)
         else:

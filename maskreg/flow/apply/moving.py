@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from maskreg.codec.base import Codes
-from maskreg.codec.movers import find_movers
+from maskreg.codec.movers import find_movers, swapped
 from maskreg.digest import leaf_hashes
 from maskreg.errors import CorruptError, WrongCheckpointError
 from maskreg.flow.apply.blocks import Blocks
@@ -85,8 +83,8 @@ class Changes:
         steps = [(codec, step.coded) for codec, step in zip(self._codecs, span.steps, strict=True) if step.coded]
         try:
             for codec, coded in steps:
-                places, after = codec.movers(values, coded(self._buffers).data)
-                before = swapped(values, places, after)
+                movers = codec.movers(values, coded(self._buffers).data)
+                before = swapped(values, movers)
         except CorruptError:
             self._blocks([span], [at_hand])  # raises what is wrong: another block at hand looks like damage too
             raise
@@ -94,20 +92,10 @@ class Changes:
             self._blocks([span], [at_hand])  # likewise
             raise WrongCheckpointError(span.name, "something else wrote to it while it was read", hint=QUIET)
         if len(steps) > 1:
-            places, after = find_movers(codes, values)
-            before = codes[places]
-        return Movers(*map(torch.from_numpy, (places.view(np.int32), before.view(np.int16), after.view(np.int16))))
-
-
-def swapped(values: Codes, places: npt.NDArray[np.uint32], given: Codes) -> Codes:
-    """Write codes at places, uint32 ``[k]``; returns what was there."""
-    if compiled := library():
-        before = given.copy()
-        compiled.lib.maskreg_swap(compiled.write(values), compiled.read(places), compiled.write(before), places.size)
-    else:
-        before = values[places]
-        values[places] = given
-    return before
+            movers = find_movers(codes, values)
+            before = codes[movers.positions]
+        places, after = movers.positions.view(np.int32), movers.codes.view(np.int16)
+        return Movers(*map(torch.from_numpy, (places, before.view(np.int16), after)))
 
 
 class Patch(NamedTuple):

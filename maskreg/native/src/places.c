@@ -1,4 +1,4 @@
-// Values at given places: maskreg/flow/apply/moving.py.
+// Values at given places: maskreg/flow/apply/moving.py and maskreg/codec/movers.py.
 #include "loops.h"
 
 int64_t maskreg_exchange(uint16_t *values, const int32_t *places, const uint16_t *before, const uint16_t *after, int64_t n) {
