@@ -176,7 +176,7 @@ class Writing:
         source_root: str = "",
         with_code: bool = False,
     ) -> ExtractResult:
-        """Add small files, and publish the artifact under its digest; the arguments are those of :func:`extract`."""
+        """Add small files, and publish the artifact under its digest; arguments as for :func:`extract`."""
         of, writer = self._of, self._writer
         code = (
             add_files(writer, of.source, of.target, reversible=of.reversible, with_code=with_code) if of.codec else ()

@@ -46,7 +46,7 @@ _FILES = "files"
 class Baseline(Checkpoint):
     """The bits of a checkpoint that a process holds, in memory or in a file that is mapped into it.
 
-    Only blocks that it owns are read like those of a checkpoint.
+    Only blocks that it owns are read as a checkpoint is.
 
     Attributes:
         blocks: all blocks, by the process that owns them.

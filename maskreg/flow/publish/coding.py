@@ -63,7 +63,7 @@ class Coding:
         """Code a span."""
         pair = span.pair
         if pair.stored_as is StoredAs.CAST:
-            # The baseline's dtype is that of the artifact, and what was changed has been cast.
+            # The baseline has the artifact's dtype, and what was changed has been cast.
             span = span._replace(pair=replace(pair, stored_as=StoredAs.DELTA, target=pair.recorded_target))
         diff = self._diff(span)
         if not self._is_whole(span):
