@@ -75,7 +75,7 @@ class Codec(Protocol):
     def decode(self, context: Codes, block: Block, values: Codes | None = None) -> Codes:
         """The values, uint16 ``[n]``, given the context they were coded with; in ``values``, if given.
 
-        Memory is bounded by n, whatever the block claims.
+        Memory is bounded by n for hostile blocks too.
 
         Raises:
             CorruptError: the block cannot be one of ``n`` values.
@@ -84,7 +84,7 @@ class Codec(Protocol):
     def movers(self, context: Codes, block: Block) -> Movers:
         """Where :meth:`decode` gives other codes than the context's, and which; NaN and -0 are codes like others.
 
-        Memory is bounded by n, whatever the block claims.
+        Memory is bounded by n for hostile blocks too.
 
         Raises:
             CorruptError: the block cannot be one of ``n`` values.

@@ -5,7 +5,7 @@
     [4, 6] over 2 processes, Shard(1), process 1        starts 3, 9, 15, 21 and length 3
     [4, 6] over 2 processes, Shard(0), process 1        start 12, length 12
 
-Whatever the cut, the coordinates of a process that lie in a block of the tensor are a slice of what it holds, since
+However a tensor is cut, the coordinates of a process in a block of the tensor are a slice of what it holds, since
 both are ascending. So a block is put together from slices, and taken apart into slices.
 """
 

@@ -79,7 +79,7 @@ class Server:
         ]
         self.port, self.log = port, log
         with log.open("wb") as out:
-            # Elsewhere than in the repository, whose metadata would pass for those of the installed package.
+            # Elsewhere than in the repository, whose metadata would pass for the installed package's.
             self._process = subprocess.Popen(
                 command,
                 cwd=log.parent,

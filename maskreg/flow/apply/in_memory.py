@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,17 @@ from maskreg.live.naming import refuse_wrapped
 from maskreg.live.processes import Processes
 from maskreg.parallel import ordered, worker_count
 from maskreg.update.delta import Delta
-from maskreg.update.route import Route
+from maskreg.update.route import Route, SpanRoute
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-AT_ONCE = {"cuda": 4}
+_AT_ONCE = {"cuda": 4}
 """Blocks that a thread decodes at once, about 20 MB each, where not one; 16 threads with four each keep a GPU busy."""
 
+
+MOST_AT_ONCE = max(_AT_ONCE.values())
+"""The most, on any device."""
 
 Open = Callable[[], Sequence[Delta]]
 """Opens deltas, of which each continues the one before."""
@@ -134,9 +137,16 @@ def settle_launched(live: Sequence[Live]) -> None:
         torch.cuda.synchronize(device)
 
 
+def in_batches(item: Live, flat: torch.Tensor) -> Iterator[tuple[list[SpanRoute], list[torch.Tensor]]]:
+    """Blocks of a tensor that a thread works on at once, and what ``flat``, the tensor's bits in one dimension, has."""
+    spans = item.route.spans()
+    while batch := list(islice(spans, _AT_ONCE.get(flat.device.type, 1))):
+        yield batch, [flat[span.start : span.stop] for span in batch]
+
+
 def _patch_each(route: Route, live: list[Live], threads: int, *, write: bool) -> None:
     """Patch each tensor on a thread; or only check what patching would give."""
-    blocks = Blocks(route, write=write, most=max(AT_ONCE.values()))
+    blocks = Blocks(route, write=write, most=MOST_AT_ONCE)
 
     def patch(item: Live) -> None:
         local = item.held.local
@@ -144,9 +154,7 @@ def _patch_each(route: Route, live: list[Live], threads: int, *, write: bool) ->
         with torch.no_grad(), own_stream(local.device):
             bits = local.detach().view(CODES[local.element_size()])
             flat = bits.contiguous().reshape(-1)
-            spans = item.route.spans()
-            while batch := list(islice(spans, AT_ONCE.get(flat.device.type, 1))):
-                at_hand = [flat[span.start : span.stop] for span in batch]
+            for batch, at_hand in in_batches(item, flat):
                 for values, result in zip(at_hand, blocks(batch, at_hand), strict=True):
                     if write:
                         values.copy_(result)

@@ -12,7 +12,6 @@ the last bits of each element. It takes 8 bytes for each element of 16 bits that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +19,7 @@ import torch
 from maskreg.device import own_stream
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.blocks import Live, Model
-from maskreg.flow.apply.in_memory import AT_ONCE, matched_by_all, settle_launched
+from maskreg.flow.apply.in_memory import MOST_AT_ONCE, in_batches, matched_by_all, settle_launched
 from maskreg.flow.apply.moving import QUIET, Changes, Patch, patch_of
 from maskreg.flow.apply.sharded import stage_sharded
 from maskreg.live.memory import CODES
@@ -106,7 +105,7 @@ def stage(model: Model, deltas: Open, *, jobs: int | None = None, group: Process
 def _staged(route: Route, live: Sequence[Live], threads: int) -> list[Patch]:
     """Patches of tensors that this process holds whole."""
     settle_launched(live)
-    changes = Changes(route, most=max(AT_ONCE.values()))
+    changes = Changes(route, most=MOST_AT_ONCE)
 
     def patches(item: Live) -> list[Patch]:
         local, found = item.held.local, []
@@ -114,9 +113,7 @@ def _staged(route: Route, live: Sequence[Live], threads: int) -> list[Patch]:
         with torch.no_grad(), own_stream(local.device):
             bits = local.detach().view(CODES[local.element_size()])
             flat = bits.contiguous().reshape(-1)
-            spans = item.route.spans()
-            while batch := list(islice(spans, AT_ONCE.get(flat.device.type, 1))):
-                at_hand = [flat[span.start : span.stop] for span in batch]
+            for batch, at_hand in in_batches(item, flat):
                 for span, movers in zip(batch, changes(batch, at_hand), strict=True):
                     found.append(patch_of(item.route.name, bits, span.start, movers))
         return found

@@ -64,6 +64,8 @@ def moved_between(before: Bits, after: Bits) -> Moved:
     """What moved between two arrays of one dtype and length."""
     if before.dtype == np.uint16:
         return Moved(*find_movers(np.ascontiguousarray(before), np.ascontiguousarray(after)))
+    if before.dtype == np.uint16:
+        return Moved(*find_movers(np.ascontiguousarray(before), np.ascontiguousarray(after)))
     positions = np.flatnonzero(before != after).astype(np.uint32)
     return Moved(positions, after[positions])
 
