@@ -49,7 +49,8 @@ _PARTS_OF_KIND: dict[str, tuple[set[PartName], ...]] = {
     "mask": ({"mask"},),
     "baseline": ({"mask"},),
     "analysis": ({"analysis"},),
-    "delta": ({"mask", "delta"}, {"mask", "delta", "reverse"}),
+    # Links of a run have no mask, since squashing several gives theirs.
+    "delta": ({"mask", "delta"}, {"mask", "delta", "reverse"}, {"delta"}, {"delta", "reverse"}),
 }
 
 

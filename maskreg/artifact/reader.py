@@ -344,6 +344,7 @@ def _compared(row: Tensor) -> bool:
 
 
 _HINTS = {
+    "mask": "it is a link of a run, published without its mask: squash the run, or some of its links, for theirs",
     "delta": "it holds only a mask: extract it again with its values",
     "reverse": "only a reversible artifact can be reverted; keep the source checkpoint, or extract it again so",
 }

@@ -3,7 +3,7 @@
 The manifest's figures follow from the tensor table (checked on every reading), and the table's counts from the
 payload (checked here, block by block, because it takes reading all of it)::
 
-    mask    popcount of each tensor's bits = nnz; padding bits = 0
+    mask    popcount of each tensor's bits = nnz; padding bits = 0; where the mask is present
     leaves  hash of each side's leaf hashes = fingerprint
 
 ``differing`` and ``energy`` compare values of both checkpoints, and no artifact holds those.
@@ -32,16 +32,18 @@ def recount(artifact: Artifact, *, progress: Progress = SILENT, jobs: int | None
 
     Each thread holds one block of the mask. An analysis has nothing to count.
     """
-    if "mask" not in artifact.manifest.parts:
+    if artifact.manifest.kind == "analysis":
         return
+    is_masked = "mask" in artifact.present()
     progress.start("recount", sum(packed_bytes(row.numel) for row in artifact.tensors))
     for row in artifact.tensors[:1]:
         # Opens the arrays once, before threads need them.
-        artifact.mask_bits(row, 0, 0)
         artifact.leaves(row)
+        if is_masked:
+            artifact.mask_bits(row, 0, 0)
 
     def faults(row: Tensor) -> tuple[int, list[str]]:
-        return packed_bytes(row.numel), list(_faults(artifact, row))
+        return packed_bytes(row.numel), [*(_of_mask(artifact, row) if is_masked else ()), *_of_leaves(artifact, row)]
 
     with closing(ordered(faults, artifact.tensors, jobs=worker_count(jobs), size=attrgetter("numel"))) as results:
         for size, of_tensor in results:
@@ -49,12 +51,15 @@ def recount(artifact: Artifact, *, progress: Progress = SILENT, jobs: int | None
             yield from of_tensor
 
 
-def _faults(artifact: Artifact, row: Tensor) -> Iterator[str]:
+def _of_mask(artifact: Artifact, row: Tensor) -> Iterator[str]:
     nnz, padding = _count(artifact, row)
     if nnz != row.nnz:
         yield f"{shown(row.name)}: the table states {row.nnz} moved coordinates; the mask has {nnz}"
     if padding:
         yield f"{shown(row.name)}: padding bits of the mask that are not 0: {padding}"
+
+
+def _of_leaves(artifact: Artifact, row: Tensor) -> Iterator[str]:
     leaves = artifact.leaves(row)
     for side, shape, stated, hashes in (
         ("source", row.source_shape, row.source_fingerprint, leaves[0]),

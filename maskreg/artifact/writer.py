@@ -32,14 +32,14 @@ class BlockRecord:
     """One block of a tensor, as an artifact stores it.
 
     Attributes:
-        mask: packed bits, padded to 64.
+        mask: packed bits, padded to 64; an artifact without a mask needs none.
         energy: sum of squared differences of finite pairs.
         nonfinite: pairs that are not finite.
         nan, inf: target coordinates that are NaN, or infinite, in bf16.
         delta: coded target values; None in an artifact without values.
     """
 
-    mask: npt.NDArray[np.uint8]
+    mask: npt.NDArray[np.uint8] | None
     numel: int
     nnz: int
     differing: int = 0
@@ -58,14 +58,14 @@ class ArtifactWriter:
     """
 
     def __init__(self, root: Path, parts: Collection[PartName], *, jobs: int = 1) -> None:
-        """Start an artifact of ``{"mask"}``, with ``delta``, with ``reverse``; ``jobs`` threads store full shards."""
+        """Start an artifact of ``{"mask"}``, ``{"delta"}`` or both, with ``reverse``; ``jobs`` threads store shards."""
         self._parts = frozenset(parts)
         self._staging = Staging(root)
         self._store = self._staging.store
         # First of all, so that a folder that cannot be written is noticed before any work is done.
         self._store.put(f"{GROUP}/zarr.json", dump_metadata(group_document(SCHEMA)))
         self._storer = ShardStorer(self._store, jobs)
-        self._mask = GrowingArray(self._storer, "mask", compress=True)
+        self._mask = GrowingArray(self._storer, "mask", compress=True) if "mask" in self._parts else None
         self._leaves = GrowingArray(self._storer, "leaves")
         self._coded = {p: GrowingArray(self._storer, p) for p in PARTS[1:] if p in self._parts}
         self._index = {p: GrowingArray(self._storer, f"{p}_index") for p in self._coded}
@@ -91,9 +91,11 @@ class ArtifactWriter:
     def add_block(self, block: BlockRecord) -> None:
         """The next block of the open tensor; its numel is a multiple of 64 in all but the last."""
         tensor = self._current()
-        if tensor.numel % 64 or block.mask.size != packed_bytes(block.numel):
-            raise ValueError(f"{tensor.name}: {block.numel} coordinates with {block.mask.size} bytes of mask")
-        self._mask.append(block.mask)
+        if self._mask is not None:
+            size = 0 if block.mask is None else block.mask.size
+            if block.mask is None or tensor.numel % 64 or size != packed_bytes(block.numel):
+                raise ValueError(f"{tensor.name}: {block.numel} coordinates with {size} bytes of mask")
+            self._mask.append(block.mask)
         tensor.numel += block.numel
         tensor.nnz += block.nnz
         tensor.differing += block.differing
@@ -202,7 +204,8 @@ class ArtifactWriter:
         """
         for part, coded in self._coded.items():
             self._index[part].append(np.array([coded.length], np.uint64))
-        for array in (self._mask, self._leaves, *self._coded.values(), *self._index.values(), *self._whole.values()):
+        masks = () if self._mask is None else (self._mask,)
+        for array in (*masks, self._leaves, *self._coded.values(), *self._index.values(), *self._whole.values()):
             array.finish()
             self._store.put(array.layout.key, dump_metadata(array.layout.document()))
         self._store.put(TENSORS, dump_tensors(tuple(self.tensors)))

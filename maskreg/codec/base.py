@@ -66,8 +66,8 @@ class Codec(Protocol):
 
     name: str
 
-    def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
-        """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
+    def encode(self, context: Codes, values: Codes | Movers, grid: Grid = FLAT) -> bytes:
+        """Code values, uint16 ``[n]`` or where they differ from the context, for a reader who has that, ``[n]`` too.
 
         ``grid``, where the coordinates lie in their matrix, only affects the size; the block stores what it needs.
         """

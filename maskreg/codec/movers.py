@@ -425,6 +425,13 @@ def swapped(values: Codes, movers: Movers) -> Codes:
     return before
 
 
+def changed(values: Codes, movers: Movers) -> Codes:
+    """A block with the movers' codes in it."""
+    result = values.copy()
+    swapped(result, movers)
+    return result
+
+
 def decode_movers(source: Codes, coded: Bits, starts: Counts, hazards: Hazards, length: int) -> Movers:
     """Decode sub-blocks.
 

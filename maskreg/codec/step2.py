@@ -60,7 +60,7 @@ from maskreg.codec.layout import (
     side_bits,
     sub_block_numel,
 )
-from maskreg.codec.movers import LOGARITHM_BITS, find_movers, logarithms, swapped, weighed_logarithms
+from maskreg.codec.movers import LOGARITHM_BITS, changed, find_movers, logarithms, swapped, weighed_logarithms
 from maskreg.codec.rans import TOKENS, slots_of
 from maskreg.codec.scales import fit_scales, vary
 from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
@@ -117,16 +117,16 @@ class Choice(NamedTuple):
     rows: npt.NDArray[np.bool_] | None = None
 
 
-def choose(source: Codes, target: Codes, grid: Grid) -> Choice:
+def choose(source: Codes, target: Codes | Movers, grid: Grid) -> Choice:
     """Codings to try for a block; movers that are none say that its sides are equal."""
     n = source.size
     if n <= _TINY:
-        return Choice(find_movers(source, target))
+        return Choice(_movers(source, target))
     few = _SMALL_FEW if n <= _SMALL else FEW
     pieces, length, margin = (_PIECES, _PIECE, _MARGIN) if n > _PIECES * _PIECE else (1, n, 1)
     if few * count_differing(source, target, length, n // pieces) > margin * pieces * length:
         return Choice()
-    movers = find_movers(source, target)
+    movers = _movers(source, target)
     moved = movers.positions.size
     if few * moved > n:
         return Choice()
@@ -140,8 +140,16 @@ def choose(source: Codes, target: Codes, grid: Grid) -> Choice:
     return Choice(movers, lines or enough, lines, changing if few_rows else None)
 
 
-def count_differing(source: Codes, target: Codes, length: int, stride: int) -> int:
+def _movers(source: Codes, target: Codes | Movers) -> Movers:
+    return target if isinstance(target, Movers) else find_movers(source, target)
+
+
+def count_differing(source: Codes, target: Codes | Movers, length: int, stride: int) -> int:
     """How many coordinates differ in pieces of ``length``, at most 65,535, of which one begins at each ``stride``."""
+    if isinstance(target, Movers):
+        begins = np.arange(0, source.size - length + 1, stride, dtype=np.uint32)
+        before, after = (np.searchsorted(target.positions, at) for at in (begins, begins + np.uint32(length)))
+        return int((after - before).sum())
     if compiled := library():
         differing: int = compiled.lib.maskreg_count_differing(
             compiled.read(source), compiled.read(target), source.size, length, stride
@@ -225,26 +233,31 @@ class Step2:
 
     name = "step2"
 
-    def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
-        """Code ``values`` for a reader who has ``context``; the block is larger without ``grid``."""
-        n = values.size
-        if context.shape != values.shape:
-            raise ValueError(f"lengths differ: {context.size} and {n}")
+    def encode(self, context: Codes, values: Codes | Movers, grid: Grid = FLAT) -> bytes:
+        """Code values for a reader who has ``context``; the block is larger without ``grid``."""
+        n = context.size
+        if not isinstance(values, Movers) and context.shape != values.shape:
+            raise ValueError(f"lengths differ: {n} and {values.size}")
         if not 1 <= n <= BLOCK_NUMEL:
             raise ValueError(f"a block has 1 to {BLOCK_NUMEL} values, not {n}")
         if grid.width and not 0 <= grid.column < grid.width:
             raise ValueError(f"column {grid.column} is not in a row of {grid.width}")
         return self._encode(context, values, grid, ROWS + 1)
 
-    def _encode(self, context: Codes, values: Codes, grid: Grid, below: int) -> bytes:
+    def _encode(self, context: Codes, values: Codes | Movers, grid: Grid, below: int) -> bytes:
         """The shortest of the blocks that are tried, of kinds below a number."""
-        n = values.size
+        n = context.size
         choice = choose(context, values, grid)
         if choice.movers is not None and not choice.movers.positions.size:
             return Head(n, SAME).pack()
         blocks: list[bytes | None] = []
         if choice.movers is not None:
-            blocks.append(encode_sparse(context, choice.movers))
+            sparse = encode_sparse(context, choice.movers)
+            if not choice.tokens and choice.rows is None and len(sparse) < HEAD_BYTES + 2 * n:
+                return sparse
+            blocks.append(sparse)
+        if isinstance(values, Movers):
+            values = changed(context, values)
         if choice.rows is not None and below > ROWS:
             blocks.append(encode_rows(context, values, grid, choice.rows, self._encode))
         if choice.tokens:

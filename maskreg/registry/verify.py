@@ -251,9 +251,8 @@ class _Looking:
 
     def _recount(self, artifact: Artifact, manifest: Manifest, damaged: list[CorruptError]) -> MaskregError | None:
         try:
-            if "mask" in artifact.present():
-                for fault in recount(artifact, progress=self.progress, jobs=self.jobs):
-                    damaged.append(_at(artifact_prefix(artifact.digest), manifest, DataError(f"tensors.json: {fault}")))
+            for fault in recount(artifact, progress=self.progress, jobs=self.jobs):
+                damaged.append(_at(artifact_prefix(artifact.digest), manifest, DataError(f"tensors.json: {fault}")))
         except _WRONG as error:
             return error
         return None

@@ -94,11 +94,13 @@ def test_lossless_both_ways(codec: Codec, pair: str) -> None:
 def test_movers_are_what_decoding_changes(codec: Codec, pair: str) -> None:
     source, target = PAIRS[pair]
     for context, values in ((source, target), (target, source), (source, source)):
-        movers = codec.movers(context, codec.encode(context, values))
+        block = codec.encode(context, values)
+        movers = codec.movers(context, block)
         assert movers.positions.dtype == np.uint32
         assert movers.codes.dtype == np.uint16
         assert np.array_equal(movers.positions, np.flatnonzero(context != values))
         assert np.array_equal(movers.codes, values[movers.positions])
+        assert codec.encode(context, movers) == block
 
 
 @pytest.mark.torch

@@ -2,9 +2,10 @@
 
 Blocks that are coded are worked out on the CPU like this, leaf hashes last::
 
-    block at hand --copy--> values --movers of link 1--> values --movers of link 2--> values     leaves right?
+    one link      block --link--> movers                                                      leaves right?
+    several       block --copy--> values --link 1--> values --link 2--> values --> movers     leaves right?
 
-That the result is right says that the block at hand was what the first link applies to, and that each link was whole.
+That the result is right says that the block was what the first link applies to, and that each link was whole.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy as np
 import torch
 
 from maskreg.codec.movers import find_movers, swapped
-from maskreg.digest import leaf_hashes
 from maskreg.errors import CorruptError, WrongCheckpointError
 from maskreg.flow.apply.blocks import Blocks
+from maskreg.flow.hashing import hashes_after
 from maskreg.native import library
 from maskreg.parallel import Buffers
 from maskreg.tensors.bus import on_device
@@ -78,22 +79,25 @@ class Changes:
 
     def _coded(self, span: SpanRoute, at_hand: torch.Tensor) -> Movers:
         codes = at_hand.numpy().view(np.uint16)
-        values = self._buffers.array("values", codes.size, np.uint16)
-        values[:] = codes
         steps = [(codec, step.coded) for codec, step in zip(self._codecs, span.steps, strict=True) if step.coded]
+        values = codes
+        if len(steps) > 1:
+            values = self._buffers.array("values", codes.size, np.uint16)
+            values[:] = codes
         try:
             for codec, coded in steps:
                 movers = codec.movers(values, coded(self._buffers).data)
-                before = swapped(values, movers)
+                if values is not codes:
+                    swapped(values, movers)
         except CorruptError:
             self._blocks([span], [at_hand])  # raises what is wrong: another block at hand looks like damage too
             raise
-        if first_difference(leaf_hashes(values), span.stations[-1]) is not None:
-            self._blocks([span], [at_hand])  # likewise
-            raise WrongCheckpointError(span.name, "something else wrote to it while it was read", hint=QUIET)
         if len(steps) > 1:
             movers = find_movers(codes, values)
-            before = codes[movers.positions]
+        hashes, before = hashes_after(codes, movers)
+        if first_difference(hashes, span.stations[-1]) is not None:
+            self._blocks([span], [at_hand])  # likewise
+            raise WrongCheckpointError(span.name, "something else wrote to it while it was read", hint=QUIET)
         places, after = movers.positions.view(np.int32), movers.codes.view(np.int16)
         return Movers(*map(torch.from_numpy, (places, before.view(np.int16), after)))
 

@@ -14,6 +14,7 @@ from maskreg.artifact.writer import BlockRecord
 from maskreg.checkpoint.ahead import LeafReader
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import Codec, grid_at
+from maskreg.codec.base import Movers
 from maskreg.device import Device, HostDevice
 from maskreg.digest import FINGERPRINT_BYTES, leaf_hashes
 from maskreg.flow.extract.pairing import Pair, StoredAs
@@ -260,6 +261,15 @@ def compare(source: Codes, target: Codes, packed: npt.NDArray[np.uint8]) -> Comp
     return comparing.result
 
 
+def compare_movers(movers: Movers, replaced: Codes) -> tuple[npt.NDArray[np.bool_], float]:
+    """Which movers of a block of bf16 codes moved by the exact rule, and the energy, as :func:`energy_of` gives it.
+
+    ``replaced``: uint16 ``[k]``, the codes that the movers' take the place of.
+    """
+    sums = np.bincount(movers.positions % _SUMS, _squares(replaced, movers.codes), _SUMS)
+    return Exact().moved(replaced, movers.codes), sum(sums.tolist())
+
+
 def nonfinite_in(source: Codes, target: Codes) -> int:
     """Pairs of bf16 codes of which a side is NaN or infinite."""
     return source.size - int(np.count_nonzero(is_finite(source) & is_finite(target)))
@@ -288,13 +298,14 @@ def energy_of(source: Codes, target: Codes) -> float:
 def _add_energy(source: Codes, target: Codes, sums: npt.NDArray[np.float64]) -> None:
     for start in range(0, source.size, _TILE):
         own = slice(start, start + _TILE)
-        sums[:] = np.add.reduce(np.vstack([sums, _squares(source[own], target[own])]), axis=0)
+        squares = _squares(source[own], target[own])
+        padded = np.concatenate([squares, np.zeros(-squares.size % _SUMS)])
+        sums[:] = np.add.reduce(np.vstack([sums, padded.reshape(-1, _SUMS)]), axis=0)
 
 
 def _squares(source: Codes, target: Codes) -> npt.NDArray[np.float64]:
     # All pairs, not only moved ones: the energy is a property of the pair, whatever the rule.
     finite = is_finite(source) & is_finite(target)
-    change = to_fp32(np.where(finite, target, 0)).astype(np.float64) - to_fp32(np.where(finite, source, 0))
-    squares = np.zeros(-(-change.size // _SUMS) * _SUMS)
-    np.square(change, out=squares[: change.size])
-    return squares.reshape(-1, _SUMS)
+    change: npt.NDArray[np.float64] = to_fp32(np.where(finite, target, 0)).astype(np.float64)
+    change -= to_fp32(np.where(finite, source, 0))
+    return np.square(change)

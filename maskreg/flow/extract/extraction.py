@@ -108,6 +108,7 @@ class Extraction:
     Attributes:
         notes: on the pairs, one sentence each.
         codec: of delta and reverse; None for a mask only.
+        masked: whether it has a mask.
     """
 
     source: Checkpoint
@@ -117,6 +118,7 @@ class Extraction:
     rule: Rule
     codec: Codec | None
     reversible: bool
+    masked: bool = True
 
     @contextmanager
     def writing(self, root: Path, jobs: int) -> Iterator[Writing]:
@@ -125,7 +127,7 @@ class Extraction:
         Leaving it before :meth:`Writing.finish`, or with an exception, leaves nothing behind.
         """
         needed = estimated_bytes(self.pairs, mask_only=self.codec is None, reversible=self.reversible)
-        parts: list[PartName] = ["mask"]
+        parts: list[PartName] = ["mask"] if self.masked else []
         parts += ["delta"] if self.codec else []
         parts += ["reverse"] if self.reversible else []
         with artifact_space(root, needed), ArtifactWriter(root, parts, jobs=jobs) as writer:

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import finalize
 
 import numpy as np
@@ -21,10 +21,13 @@ from maskreg.bucket import Location
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import same_content
-from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, leaf_hashes
+from maskreg.codec.base import Movers
+from maskreg.digest import fingerprint, fingerprint_root, leaf_hashes
 from maskreg.disk import filling, make_folder, make_root, require_space
+from maskreg.flow.extract.differ import nans_and_infinities
+from maskreg.flow.hashing import hashes_after
 from maskreg.flow.publish.division import Block
-from maskreg.flow.publish.moved import Kept
+from maskreg.flow.publish.moved import Kept, write
 from maskreg.flow.storing import from_blocks
 from maskreg.parallel import ordered
 from maskreg.tensors.cast import to_bf16
@@ -34,13 +37,31 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from maskreg.checkpoint.base import Memory
+    from maskreg.digest import LeafHashes
     from maskreg.live.alone import Alone
     from maskreg.live.processes import Processes
 
     Bits = npt.NDArray[Any]
 
+Key = tuple[str, int]
+"""A block: its tensor, and where it begins."""
+
 _WEIGHTS = "weights"
 _FILES = "files"
+
+
+class Facts(NamedTuple):
+    """What follows from the bits of a block: hashes of its leaves; its NaN and infinite codes, if it is of bf16."""
+
+    leaves: LeafHashes
+    nan: int
+    inf: int
+
+    def after(self, before: Bits, movers: Movers) -> tuple[Facts, Bits]:
+        """The same of the block, uint16 ``[n]``, with the movers' codes in it; and which codes these replace."""
+        leaves, replaced = hashes_after(before, movers, self.leaves)
+        (nan, inf), (new_nan, new_inf) = (nans_and_infinities(each) for each in (replaced, movers.codes))
+        return Facts(leaves, self.nan - nan + new_nan, self.inf - inf + new_inf), replaced
 
 
 class Baseline(Checkpoint):
@@ -82,6 +103,7 @@ class Baseline(Checkpoint):
         self._bits = (
             self._on_disk(sizes) if on_disk else {key: np.empty(n, self._dtype(key)) for key, n in sizes.items()}
         )
+        self._facts: dict[Key, Facts] = {}
         self.take(checkpoint)
 
     @property
@@ -104,6 +126,7 @@ class Baseline(Checkpoint):
         tasks = ahead(self._own, lambda block: (block.name, block.start, block.stop), checkpoint)
         for _ in ordered(copy, tasks, jobs=self._jobs, size=lambda block: block.stop - block.start):
             pass
+        self._facts.clear()
         self.take_files(checkpoint)
 
     def take_files(self, checkpoint: Checkpoint) -> None:
@@ -126,11 +149,23 @@ class Baseline(Checkpoint):
         bits = self._bits[block.key]
         return self._part(block, bits) if block.owner == self._rank else bits
 
-    def advance(self, moved: Mapping[tuple[str, int], Kept]) -> None:
-        """Write what moved, by block: positions in owned blocks, and in others among this process's coordinates."""
+    def facts(self, key: Key) -> Facts:
+        """What follows from the bits of a block that this process owns; computed once."""
+        if key not in self._facts:
+            bits = self._bits[key]
+            is_bf16 = self.tensors[key[0]].dtype == "BF16"
+            self._facts[key] = Facts(leaf_hashes(bits), *(nans_and_infinities(bits) if is_bf16 else (0, 0)))
+        return self._facts[key]
+
+    def advance(self, moved: Mapping[Key, Kept], facts: Mapping[Key, Facts]) -> None:
+        """Write what moved, by block: positions in owned blocks, and in others among this process's coordinates.
+
+        ``facts``: of owned blocks, as they are afterwards, as far as they are known.
+        """
         for key, kept in moved.items():
-            positions, values = kept.moved
-            self._bits[key][positions] = values
+            write(self._bits[key], kept)
+            self._facts.pop(key, None)
+        self._facts.update(facts)
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> Bits:
         """Elements of blocks that this process owns; a view where they lie in one block."""
@@ -155,17 +190,16 @@ class Baseline(Checkpoint):
     def root(self, processes: Processes | Alone) -> str:
         """The identity of the checkpoint; every process must call it."""
 
-        def hashed(block: Block) -> tuple[tuple[str, int], bytes]:
-            return block.key, leaf_hashes(self._bits[block.key]).tobytes()
+        def hashed(block: Block) -> tuple[Key, LeafHashes]:
+            return block.key, self.facts(block.key).leaves
 
         own = dict(ordered(hashed, self.owned, jobs=self._jobs, size=lambda block: block.stop - block.start))
         leaves = {key: each for part in processes.gathered(own) for key, each in part.items()}
-        of = {name: [b""] for name in self.tensors}
+        of = {name: [leaf_hashes(np.empty(0, np.uint8))] for name in self.tensors}
         for block in self.blocks:
             of[block.name].append(leaves[block.key])
         return fingerprint_root(
-            (name, info.dtype, info.shape, fingerprint(_hashes(b"".join(of[name]))))
-            for name, info in self.tensors.items()
+            (name, info.dtype, info.shape, fingerprint(np.concatenate(of[name]))) for name, info in self.tensors.items()
         )
 
     def _part(self, block: Block, values: Bits) -> Bits:
@@ -179,10 +213,10 @@ class Baseline(Checkpoint):
         taken = block.taken[self._rank]
         return block.stop - block.start if block.owner == self._rank else taken.stop - taken.start
 
-    def _dtype(self, key: tuple[str, int]) -> np.dtype[Any]:
+    def _dtype(self, key: Key) -> np.dtype[Any]:
         return np.dtype(f"<u{self.tensors[key[0]].item_bytes}")
 
-    def _on_disk(self, sizes: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Bits]:
+    def _on_disk(self, sizes: Mapping[Key, int]) -> dict[Key, Bits]:
         aligned = {key: -(-n * self._dtype(key).itemsize // 8) * 8 for key, n in sizes.items()}
         total = max(1, sum(aligned.values()))
         path = self._folder / _WEIGHTS
@@ -194,7 +228,7 @@ class Baseline(Checkpoint):
             else:
                 file.truncate(total)
         mapped, at = np.memmap(path, np.uint8, "r+"), 0
-        bits: dict[tuple[str, int], Bits] = {}
+        bits: dict[Key, Bits] = {}
         for key, size in aligned.items():
             bits[key] = mapped[at : at + size].view(self._dtype(key))[: sizes[key]]
             at += size
@@ -206,11 +240,16 @@ class Changed(Checkpoint):
 
     blockwise = True
 
-    def __init__(self, baseline: Baseline, moved: Mapping[tuple[str, int], Kept]) -> None:
+    def __init__(self, baseline: Baseline, moved: Mapping[Key, Kept]) -> None:
         """``moved``: by block."""
         self.format, self.path = baseline.format, baseline.path
         self.tensors = baseline.tensors
         self._baseline, self._moved = baseline, moved
+
+    def movers(self, key: Key) -> Movers:
+        """What moved of a block of 16-bit codes."""
+        kept = self._moved.get(key)
+        return Movers(np.empty(0, np.uint32), np.empty(0, np.uint16)) if kept is None else Movers(*kept.moved)
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> Bits:
         """Elements of a block from its beginning on."""
@@ -218,14 +257,9 @@ class Changed(Checkpoint):
         if (kept := self._moved.get((name, start))) is None:
             return values
         result: Bits = np.empty_like(values) if into is None else into[: values.nbytes].view(values.dtype)
-        positions, new = kept.moved
         result[:] = values
-        result[positions] = new
+        write(result, kept)
         return result
 
     def close(self) -> None:
         """Nothing: the baseline belongs to its owner."""
-
-
-def _hashes(data: bytes) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(data, np.uint8).reshape(-1, FINGERPRINT_BYTES)

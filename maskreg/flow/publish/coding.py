@@ -18,16 +18,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from maskreg.artifact.layout import PARTS
 from maskreg.artifact.writer import BlockRecord
+from maskreg.codec import grid_at
+from maskreg.codec.base import Movers
+from maskreg.codec.movers import changed
 from maskreg.device import open_device
 from maskreg.digest import FINGERPRINT_BYTES
-from maskreg.flow.extract.differ import BlockDiff, Differ, PairSpan, spans_of
+from maskreg.flow.extract.differ import BlockDiff, Differ, PairSpan, compare_movers, spans_of
 from maskreg.flow.extract.extraction import Extraction, Writing
 from maskreg.flow.extract.pairing import StoredAs
-from maskreg.flow.publish.baseline import Baseline, Changed
-from maskreg.flow.publish.moved import pack_mask, unpack_mask
+from maskreg.flow.publish.baseline import Baseline, Changed, Facts, Key
 from maskreg.live.alone import Alone
+from maskreg.mask import pack
 from maskreg.parallel import ordered
+from maskreg.tensors.cast import is_finite
 from maskreg.tensors.info import numel_of
 
 if TYPE_CHECKING:
@@ -48,9 +53,19 @@ class Coding:
     """Codes spans of a baseline and what it was changed into, each in the process that owns it."""
 
     def __init__(
-        self, extraction: Extraction, baseline: Baseline, changed: Changed, moved: Mapping[tuple[str, int], int]
+        self,
+        extraction: Extraction,
+        baseline: Baseline,
+        changed: Changed,
+        moved: Mapping[Key, int],
+        facts: dict[Key, Facts],
     ) -> None:
-        """``moved``: how many coordinates of each block moved, in all processes."""
+        """``moved``: how many coordinates of each block moved, in all processes.
+
+        ``facts`` becomes what is known of blocks that are coded here, as they are afterwards.
+        """
+        assert extraction.codec is not None
+        self._codec, self._of, self._facts = extraction.codec, extraction, facts
         self._pairs, self._reversible = extraction.pairs, extraction.reversible
         self._baseline, self._changed, self._moved = baseline, changed, moved
         # Raw bits of tensors that are stored whole if any bit differs, which is known before they are read.
@@ -65,11 +80,47 @@ class Coding:
         if pair.stored_as is StoredAs.CAST:
             # The baseline has the artifact's dtype, and what was changed has been cast.
             span = span._replace(pair=replace(pair, stored_as=StoredAs.DELTA, target=pair.recorded_target))
+        if span.stop and all(info and info.dtype == "BF16" for info in (pair.source, pair.recorded_target)):
+            return self._of_movers(span)
         diff = self._diff(span)
         if not self._is_whole(span):
             return diff
         before, after = (side.read(pair.name, span.start, span.stop) for side in (self._baseline, self._changed))
         return replace(diff, target_bytes=after.tobytes(), source_bytes=before.tobytes() if self._reversible else b"")
+
+    def _of_movers(self, span: PairSpan) -> BlockDiff:
+        """What comparing two blocks of bf16 codes gives, from what is known of the first and where they differ."""
+        pair, start, stop = span
+        key, of, grid = (pair.name, start), self._of, grid_at(pair.source.shape if pair.source else (), start)
+        before, movers, facts = (
+            self._baseline.read(pair.name, start, stop),
+            self._changed.movers(key),
+            self._baseline.facts(key),
+        )
+        after, replaced = facts.after(before, movers)
+        moved, energy = compare_movers(movers, replaced)
+        if replaced.size:
+            self._facts[key] = after
+        mask = reverse = None
+        if of.masked:
+            marks = np.zeros(before.size, np.bool_)
+            marks[movers.positions[moved]] = True
+            mask = pack(marks)
+        if of.reversible:
+            reverse = self._codec.encode(changed(before, movers), Movers(movers.positions, replaced), grid)
+        record = BlockRecord(
+            mask,
+            before.size,
+            int(np.count_nonzero(moved)),
+            replaced.size,
+            energy,
+            facts.nan + facts.inf + int(np.count_nonzero(is_finite(replaced) & ~is_finite(movers.codes))),
+            after.nan,
+            after.inf,
+            self._codec.encode(before, movers, grid),
+            reverse,
+        )
+        return BlockDiff(span, facts.leaves, after.leaves, bool(movers.positions.size), record)
 
     def add_all(self, writing: Writing | None, processes: Processes | Alone, jobs: int) -> None:
         """Code all spans, and add them to the artifact that the first process is writing; called by all."""
@@ -143,16 +194,13 @@ def _parcel(diff: BlockDiff) -> _Parcel:
     block = diff.block
     numbers: dict[str, Any] = {}
     parts: list[str] | None = None
-    mask = np.empty(0, np.uint8)
     if block is not None:
         fields = ("numel", "nnz", "differing", "energy", "nonfinite", "nan", "inf")
         numbers = {name: getattr(block, name) for name in fields}
-        parts = [part for part in ("delta", "reverse") if getattr(block, part) is not None]
-        mask = pack_mask(block.mask, block.nnz)
+        parts = [part for part in PARTS if getattr(block, part) is not None]
     arrays = [
         *(_bytes(each) for each in (diff.source_leaves, diff.target_leaves)),
-        mask,
-        *(_bytes(getattr(block, part, None)) for part in ("delta", "reverse")),
+        *(_bytes(getattr(block, part, None)) for part in PARTS),
         _bytes(diff.source_bytes),
         _bytes(diff.target_bytes),
     ]
@@ -161,16 +209,11 @@ def _parcel(diff: BlockDiff) -> _Parcel:
 
 def _opened(spans: Sequence[PairSpan], headers: Sequence[_Header], arrays: Sequence[Bytes]) -> Iterator[BlockDiff]:
     for number, (span, (numbers, differs, parts)) in enumerate(zip(spans, headers, strict=True)):
-        source, target, mask, delta, reverse, before, after = arrays[number * _PER_DIFF :][:_PER_DIFF]
+        source, target, *coded, before, after = arrays[number * _PER_DIFF :][:_PER_DIFF]
         block = None
         if parts is not None:
-            bits = unpack_mask(mask, numbers["numel"], numbers["nnz"])
-            block = BlockRecord(
-                bits,
-                **numbers,
-                delta=delta if "delta" in parts else None,
-                reverse=reverse if "reverse" in parts else None,
-            )
+            mask, delta, reverse = (array if part in parts else None for part, array in zip(PARTS, coded, strict=True))
+            block = BlockRecord(mask=mask, delta=delta, reverse=reverse, **numbers)
         yield BlockDiff(
             *(span, source.reshape(-1, FINGERPRINT_BYTES), target.reshape(-1, FINGERPRINT_BYTES), differs, block),
             source_bytes=before.tobytes(),

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from maskreg.artifact.shards import content_bytes, pack_frame, unpack_frame
-from maskreg.codec.movers import find_movers
+from maskreg.artifact.shards import pack_frame, unpack_frame
+from maskreg.codec.base import Movers
+from maskreg.codec.movers import find_movers, swapped
 from maskreg.mask import pack, packed_bytes, unpack
 
 if TYPE_CHECKING:
@@ -64,10 +65,17 @@ def moved_between(before: Bits, after: Bits) -> Moved:
     """What moved between two arrays of one dtype and length."""
     if before.dtype == np.uint16:
         return Moved(*find_movers(np.ascontiguousarray(before), np.ascontiguousarray(after)))
-    if before.dtype == np.uint16:
-        return Moved(*find_movers(np.ascontiguousarray(before), np.ascontiguousarray(after)))
     positions = np.flatnonzero(before != after).astype(np.uint32)
     return Moved(positions, after[positions])
+
+
+def write(bits: Bits, kept: Kept) -> None:
+    """Write what moved into the bits that it moved from."""
+    positions, values = kept.moved
+    if bits.dtype == np.uint16:
+        swapped(bits, Movers(positions, values))
+    else:
+        bits[positions] = values
 
 
 def packed(moved: Sequence[Moved], before: Sequence[Bits]) -> list[Bytes]:
@@ -92,31 +100,6 @@ def unpacked(parcels: Sequence[Bytes], dtypes: Sequence[np.dtype[Any]]) -> Itera
     for (count, size), dtype in zip(header.tolist(), dtypes, strict=True):
         gaps, steps, body = np.split(body, [size, size + count * dtype.itemsize])
         yield _positions(gaps), _from_steps(steps, dtype)
-
-
-def pack_mask(mask: Bytes, nnz: int) -> Bytes:
-    """Bytes for another process: packed bits, of which so many are 1."""
-    if _is_sparse(nnz, mask.size):
-        mask = _gaps(np.flatnonzero(unpack(mask, 8 * mask.size)).astype(np.uint32))
-    frame = pack_frame(mask, 1)
-    return np.frombuffer(bytearray(frame), np.uint8)
-
-
-def unpack_mask(data: Bytes, numel: int, nnz: int) -> Bytes:
-    """Packed bits of so many coordinates, from what :func:`pack_mask` gave."""
-    mask, frame = np.zeros(packed_bytes(numel), np.uint8), data.tobytes()
-    if not _is_sparse(nnz, mask.size):
-        unpack_frame(frame, mask)
-        return mask
-    gaps = np.empty(content_bytes(frame) or 0, np.uint8)
-    unpack_frame(frame, gaps)
-    moved = np.zeros(8 * mask.size, np.bool_)
-    moved[_positions(gaps)] = True
-    return pack(moved)
-
-
-def _is_sparse(nnz: int, size: int) -> bool:
-    return 0 < 2 * nnz < size
 
 
 def _gaps(positions: Positions) -> Bytes:

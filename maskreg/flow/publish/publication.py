@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from maskreg.digest import Digest, leaf_hashes
 from maskreg.errors import PairMismatchError
 from maskreg.flow.extract.extraction import Extraction, ExtractResult, Writing
 from maskreg.flow.extract.pairing import Pair, fold_tied, paired
-from maskreg.flow.publish.baseline import Baseline, Changed
+from maskreg.flow.publish.baseline import Baseline, Changed, Facts, Key
 from maskreg.flow.publish.coding import Coding
 from maskreg.flow.publish.division import Block
 from maskreg.flow.publish.moved import Kept, Moved, moved_between, packed, unpacked
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     Bytes = npt.NDArray[np.uint8]
 
-Key = tuple[str, int]
-
 
 @dataclass(frozen=True)
 class Publication:
@@ -57,6 +55,7 @@ class Publication:
         pairs: their tensors and the baseline's, tied ones apart.
         moved: by block; positions are those in a block that this process owns, otherwise numbers among the
             coordinates that it holds of the block.
+        facts: of blocks that were coded here, as they are afterwards.
     """
 
     baseline: Baseline
@@ -66,6 +65,7 @@ class Publication:
     moved: dict[Key, Kept]
     rank: int
     jobs: int
+    facts: dict[Key, Facts] = field(default_factory=dict)
 
     @classmethod
     def take(cls, baseline: Baseline, target: Checkpoint, rank: int, jobs: int) -> Publication:
@@ -105,12 +105,13 @@ class Publication:
         root: Path,
         *,
         reversible: bool,
+        masked: bool,
         parents: Sequence[Digest] = (),
         recipe: Mapping[str, Any] | None = None,
     ) -> ExtractResult | None:
         """Write a link as an artifact into the registry in the folder ``root``; every process must call it.
 
-        Afterwards ``moved`` has what others found in this process's blocks too.
+        Afterwards ``moved`` has what others found in this process's blocks too. A link without a mask takes a third.
 
         Returns:
             The artifact, in the first process; None in the others.
@@ -120,8 +121,8 @@ class Publication:
         changed = Changed(self.baseline, self.moved)
         pairs = fold_tied(self.pairs, lambda *names: self._are_same(names, changed, processes))
         codec = get_codec(DEFAULT_CODEC)
-        extraction = Extraction(self.baseline, self.target, pairs, self.notes, Exact(), codec, reversible)
-        coding = Coding(extraction, self.baseline, changed, self._counts(processes))
+        extraction = Extraction(self.baseline, self.target, pairs, self.notes, Exact(), codec, reversible, masked)
+        coding = Coding(extraction, self.baseline, changed, self._counts(processes), self.facts)
         with ExitStack() as stack:
 
             def begin() -> Writing | None:
@@ -135,7 +136,7 @@ class Publication:
 
     def advance(self) -> None:
         """Write what moved into the baseline, and take over small files."""
-        self.baseline.advance(self.moved)
+        self.baseline.advance(self.moved, self.facts)
         self.baseline.take_files(self.target)
 
     def _take_from_others(self, processes: Processes | Alone) -> None:

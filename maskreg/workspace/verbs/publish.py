@@ -83,13 +83,16 @@ class Publisher(Closing):
                 where this machine has seen it.
             remote: where to push every link; without one they stay in the local registry.
             reversible: readers can go back from every link.
-            parts: what is pushed; readers need ``delta``, and ``reverse`` to go back.
+            parts: what links hold besides ``reverse``, and what of them is pushed; readers need ``delta``. A ``mask``
+                makes a link three times as large, and squashing links gives theirs.
             baseline: where what was published last is held: in memory, or in a file of the local registry that is
                 mapped into memory, and removed at the end.
 
         Raises:
-            UsageError: a name with a digest, or another place for the baseline.
+            UsageError: a name with a digest, another place for the baseline, or parts without ``delta``.
         """
+        if "delta" not in parts or not {*parts} <= {"mask", "delta", "reverse"}:
+            raise UsageError(f"parts={parts!r}: a link needs 'delta', and can have 'mask' and 'reverse'")
         if baseline not in ("memory", "disk"):
             raise UsageError(f"baseline={baseline!r}: pass 'memory' or 'disk'")
         self.ref = as_name(onto)
@@ -186,7 +189,12 @@ class Publisher(Closing):
             return processes.together(lambda: self._unmoved(naming))
         parents, recipe = ((head,), LINK_RECIPE) if head is not None else ((), None)
         extracted = publication.link(
-            processes, self._space.root, reversible=self._reversible, parents=parents, recipe=recipe
+            processes,
+            self._space.root,
+            reversible=self._reversible,
+            masked="mask" in self._parts,
+            parents=parents,
+            recipe=recipe,
         )
 
         def coded() -> Link | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maskreg.flow.extract.differ import Comparing, compare, energy_of
+from maskreg.codec.movers import find_movers
+from maskreg.flow.extract.differ import Comparing, compare, compare_movers, energy_of
 from maskreg.mask import pack, packed_bytes
 from maskreg.native import NUMPY, using
 from maskreg.tensors.rules import parse_rule
@@ -46,6 +47,15 @@ def test_a_block_may_be_compared_piece_by_piece(kernels: str, numel: int) -> Non
         pieces.add(source[start : start + 64], target[start : start + 64])
     assert pieces.result[1:] == whole[1:]
     assert np.array_equal(pieces.result.packed, whole.packed)
+
+
+@pytest.mark.parametrize("numel", SIZES)
+def test_movers_alone_say_the_same(kernels: str, numel: int) -> None:
+    source, target = sides(numel)
+    movers = find_movers(source, target)
+    moved, energy = compare_movers(movers, source[movers.positions])
+    assert np.array_equal(movers.positions[moved], np.flatnonzero(parse_rule("exact").moved(source, target)))
+    assert energy == energy_of(source, target)
 
 
 @pytest.mark.parametrize("numel", SIZES)

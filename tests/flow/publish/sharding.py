@@ -168,7 +168,8 @@ def main(directory: Path) -> None:
             logging.disable_progress_bar()
             model: Any = AutoModelForCausalLM.from_pretrained(directory / "moe/target", dtype=torch.bfloat16)
             fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
-            with maskreg.Publisher("toy/moe", source=directory / "moe/source", workspace=workspace) as publisher:
+            source, parts = directory / "moe/source", ("mask", "delta")
+            with maskreg.Publisher("toy/moe", source=source, parts=parts, workspace=workspace) as publisher:
                 found["moe"] = digest_of(publisher.publish(model))
     write_results(directory, found)
 

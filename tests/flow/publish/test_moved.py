@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.flow.publish.moved import Kept, Moved, moved_between, pack_mask, packed, unpack_mask, unpacked
-from maskreg.mask import nnz_of, pack
+from maskreg.flow.publish.moved import Kept, Moved, moved_between, packed, unpacked
 
 PIECES = st.lists(
     st.tuples(st.integers(0, 3000), st.sampled_from(["<u1", "<u2", "<u4"]), st.floats(0, 1), st.integers(0, 99)),
@@ -36,12 +35,6 @@ def test_what_moved_comes_back(pieces: list[tuple[int, str, float, int]]) -> Non
         result = old.copy()
         result[positions] += steps
         assert np.array_equal(result, new)
-
-
-@given(st.integers(1, 5000), st.floats(0, 1), st.integers(0, 99))
-def test_a_mask_comes_back(numel: int, density: float, seed: int) -> None:
-    mask = pack(np.random.default_rng(seed).random(numel) < density**3)
-    assert np.array_equal(unpack_mask(pack_mask(mask, nnz_of(mask)), numel, nnz_of(mask)), mask)
 
 
 def test_small_steps_take_less_than_two_bytes() -> None:
