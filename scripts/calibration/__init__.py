@@ -1,1 +1,1 @@
-"""How often the verdict of ``compare`` is wrong, how small an effect it sees, and how often its intervals cover."""
+"""Pairs of updates that know nothing of each other, and what `compare` counts of them."""

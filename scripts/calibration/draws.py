@@ -187,28 +187,6 @@ def tiny(a: int, b: int) -> Callable[[np.random.Generator], Pair]:
     return draw
 
 
-def raised(share: float, size: int = 887, *, of_room: bool = False) -> Callable[[np.random.Generator], Pair]:
-    """At .37 and .25 by rounding, with an overlap that is higher within every exponent."""
-
-    def draw(rng: np.random.Generator) -> Pair:
-        codes = weights(rng, size)
-        starts = to_values(codes)
-        a, b = (moved_by_rounding(rng, starts, codes, scale) for scale in (3.6e-5, 2.2e-5))
-        exponents = codes >> 7
-        for exponent in np.unique(exponents):
-            inside = exponents == exponent
-            expected = a[inside].sum() * b[inside].sum() / inside.sum()
-            room = min(a[inside].sum(), b[inside].sum()) - expected
-            wanted = round(share * (room if of_room else expected))
-            leave, enter = (np.flatnonzero(inside & b & ~a), np.flatnonzero(inside & ~b & a))
-            wanted = min(wanted, leave.size, enter.size)
-            b.flat[rng.choice(leave, wanted, replace=False)] = False
-            b.flat[rng.choice(enter, wanted, replace=False)] = True
-        return Pair(codes, a, b)
-
-    return draw
-
-
 INDEPENDENT: Mapping[str, Callable[[np.random.Generator], Pair]] = {
     "uniform, .3 x .2": uniform,
     "by exponent": by_exponent,

@@ -14,7 +14,6 @@ Update = Callable[[Rng, Codes], Floats]
 """An update of weights that are given by their codes."""
 
 _SIZE = 256
-_BLOCK = 64
 _LAYERS = 6
 
 
@@ -88,13 +87,6 @@ def zipf(rng: Rng, codes: Codes) -> Floats:
     return 1e-5 * np.sqrt(counts)[:, None] * rng.normal(size=codes.shape)
 
 
-def blocks(rng: Rng, codes: Codes) -> Floats:
-    """Normal noise, each block of 64 x 64 with a scale of its own: a head by a group of inputs, say."""
-    scales = np.exp(rng.normal(0, 0.8, (codes.shape[0] // _BLOCK,) * 2))
-    update: Floats = 2e-5 * np.kron(scales, np.ones((_BLOCK, _BLOCK))) * rng.normal(size=codes.shape)
-    return update
-
-
 def sparse(rng: Rng) -> Pair:
     """Noise, and noise on one coordinate in 40."""
     codes = weights(rng, _SIZE)
@@ -127,9 +119,3 @@ TRAINED: Mapping[str, Draw] = {
     "striped, off the grid": runs(striped, off_grid=True),
 }
 """Updates that know nothing of each other, by name."""
-
-LIMITS: Mapping[str, Draw] = {
-    "shared decay of .002": runs(partial(noise, decay=2e-3)),
-    "blocks of 64 x 64": runs(blocks),
-}
-"""The same, of kinds that no count of classes, rows and columns tells from a relation."""
