@@ -1,15 +1,20 @@
-"""Scripts that torchrun runs in several processes, each of which writes what it has seen."""
+"""Scripts that several processes run together, as torchrun runs them; each process writes what it has seen.
+
+``python -m tests.ranks SCRIPT DIRECTORY COUNT`` imports torch once and forks for each process.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tests.repository import ROOT
+from tests.servers import free_ports
 
 _SECONDS = 300
 _RESULTS = "results.json"
@@ -24,11 +29,10 @@ def in_processes(script: str, directory: Path, count: int, **variables: str) -> 
         count: processes.
         variables: of its environment.
     """
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [*torchrun, str(ROOT / script), str(directory)],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables},
+        [sys.executable, "-m", "tests.ranks", script, str(directory), str(count)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -38,6 +42,24 @@ def in_processes(script: str, directory: Path, count: int, **variables: str) -> 
     results: list[dict[str, Any]] = json.loads((directory / _RESULTS).read_text())
     assert len(results) == count
     return results
+
+
+def main(script: str, directory: str, count: str) -> int:
+    """Run a script in each process; returns how many of them failed."""
+    # Once, with all that every process would import when it first distributes a tensor.
+
+    (port,) = free_ports(1)
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": count}
+    children = []
+    for rank in map(str, range(int(count))):
+        if child := os.fork():
+            children.append(child)
+            continue
+        os.environ.update(group, RANK=rank, LOCAL_RANK=rank)
+        sys.argv = [script, directory]
+        runpy.run_path(script, run_name="__main__")
+        return 1
+    return sum(os.waitpid(child, 0)[1] != 0 for child in children)
 
 
 def write_results(directory: Path, result: dict[str, Any]) -> None:
@@ -56,3 +78,7 @@ def end_process() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

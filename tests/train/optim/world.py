@@ -152,6 +152,9 @@ def check(rank: int, world: int, folder: Path, name: str, checks: dict[str, Call
 
 def main(folder: Path) -> None:
     """Run the worlds, one after another."""
+    # Every process would import it when it first distributes a tensor.
+    import torch._dynamo
+
     from tests.train.optim import sharing, sharing_loops
 
     torch.set_num_threads(1)
