@@ -68,24 +68,25 @@ def commands(block: Block) -> list[Step]:
     return steps
 
 
-def run(text: str, folder: Path, environment: Mapping[str, str], python: str = "python") -> None:
+def run(text: str, folder: Path, environment: Mapping[str, str], programs: Path | None = None) -> None:
     """Run a page's blocks in a folder and compare what they print.
 
     Args:
         text: the page.
         folder: to work in.
         environment: variables that are set.
-        python: what runs a block of Python, in the shell's words.
+        programs: a folder whose programs run instead of installed ones.
 
     Raises:
         AssertionError: a command failed, or printed something else.
     """
-    steps = list(_steps(text, folder, python))
+    steps = list(_steps(text, folder))
     # What a page starts in the background ends with it, also where a command fails.
     lines = ["set -e", "exec 2>&1", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
     for number, step in enumerate(steps):
         lines += [f"printf '{_MARK}{number}\\n'", step.command]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    first = [] if programs is None else [str(programs)]
+    path = os.pathsep.join([*first, str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", "-c", "\n".join(lines)],
         cwd=folder,
@@ -102,7 +103,7 @@ def run(text: str, folder: Path, environment: Mapping[str, str], python: str = "
             assert _matches(step.shown, output), f"$ {step.command}\n--- the page\n{page}\n--- it prints\n{output}"
 
 
-def _steps(text: str, folder: Path, python: str) -> Iterator[Step]:
+def _steps(text: str, folder: Path) -> Iterator[Step]:
     for number, block in enumerate(blocks(text)):
         if block.reason:
             continue
@@ -110,7 +111,7 @@ def _steps(text: str, folder: Path, python: str) -> Iterator[Step]:
             yield from commands(block)
         if block.kind == "python":
             (folder / f"block{number}.py").write_text(block.text)
-            yield Step(f"{python} block{number}.py")
+            yield Step(f"python block{number}.py")
 
 
 def _matches(shown: tuple[str, ...], printed: str) -> bool:

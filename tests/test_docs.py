@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from maskreg.mask.packed import TensorMask, pack
 from scripts import reference
 from tests import warm
 from tests.buckets import upload
+from tests.conftest import HAS_TORCH
 from tests.pages import Block, blocks, commands, run
 from tests.repository import ROOT, tracked
 from tests.servers import free_ports
@@ -71,17 +71,10 @@ $ maskreg extract demo/source demo/target-seed1 --name lab/sums-opd:seed1 --fami
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """What runs a block of Python that needs torch: an interpreter that has imported it."""
-    folder = tmp_path_factory.mktemp("warm")
-    # Without its folder on the path: a test's file may have the name of a package that transformers looks for.
-    argv = [sys.executable, "-P", warm.__file__, str(folder / "socket")]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder)}
-    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline() == "ready\n"
-        yield shlex.join([sys.executable, "-IS", *argv[2:]])
-        server.kill()
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Commands and scripts that start with all that they import."""
+    with warm.programs(tmp_path_factory.mktemp("warm")) as folder:
+        yield folder
 
 
 def home(folder: Path) -> dict[str, str]:
@@ -110,7 +103,9 @@ def test_what_a_page_tells_to_type_runs(
         # Another server may have the port that the page names.
         (port,) = free_ports(1)
         text = text.replace("maskreg serve ", f"maskreg serve --port {port} ").replace("8470", str(port))
-    run(text, folder, environment, request.getfixturevalue("python") if WITH_TORCH.search(text) else "python")
+    # What everybody types first is run as it is installed.
+    warmed = HAS_TORCH and str(page) != "README.md"
+    run(text, folder, environment, request.getfixturevalue("programs") if warmed else None)
     if str(page) in ALONE:
         # What it leaves in a clone, besides what this test has put there, git does not offer to add.
         paths = [path for path in folder.iterdir() if not re.match("demo$|registry$|config.toml$|block", path.name)]

@@ -1,76 +1,140 @@
-"""A Python that has imported torch and transformers already: scripts that need both start in a moment.
+"""A Python that has imported torch, transformers and the product already: commands and scripts start in a moment.
 
-A server imports them once and forks for each script. So a script still has a process, an environment, a folder and an
-output of its own, and imports everything else, maskreg included, by itself. Beside the server stands the program that
-hands a script over; it is run in place of ``python``::
+A server imports them once and forks for each of them. So each still has a process, an environment, a folder and streams
+of its own. :func:`programs` starts the server, and puts programs of two names into a folder for the front of ``PATH``::
 
-    python -IS tests/warm.py SOCKET script.py   ->  {"path", "folder", "environment"} and its three streams
-                                                <-  the exit code, as text
+    maskreg extract A B  ->  {"words", "folder", "environment"} and its three streams
+    python block1.py     ->  the same
+                         <-  the exit code, as text
+
+Servers and what else runs until it is killed are no such commands: those start as they are installed.
 """
 
+import atexit
+import gc
+import importlib
 import json
 import os
+import pkgutil
 import socket
+import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _STREAMS = (0, 1, 2)
 
+_PROGRAM = """#!/bin/sh
+case "$1" in {cold}) exec {real} "$@" ;; esac
+exec {python} -IS {here} {socket} {name} "$@"
+"""
+
+
+@contextmanager
+def programs(folder: Path) -> Iterator[Path]:
+    """A folder that is to come first in ``PATH``, whose programs the server runs as long as this lasts."""
+    names = {"maskreg": "serve | worker | follow", "python": "-*"}
+    path = folder / "bin"
+    path.mkdir()
+    for name, cold in names.items():
+        real = Path(sys.executable).with_name(name)
+        text = _PROGRAM.format(
+            cold=cold, real=real, python=sys.executable, here=__file__, socket=folder / "socket", name=name
+        )
+        (path / name).write_text(text)
+        (path / name).chmod(0o755)
+    # Without its folder on the path: a test's file may have the name of a package that transformers looks for.
+    argv = [sys.executable, "-P", __file__, str(folder / "socket")]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder)}
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        try:
+            yield path
+        finally:
+            server.kill()
+
 
 def serve(path: str) -> None:
-    """Import what takes long, then run the scripts that arrive at a socket, each in a process of its own."""
+    """Import what takes long, then run what arrives at a socket, each in a process of its own."""
+    import maskreg_cli
     import torch  # noqa: F401
     from transformers import AutoModelForCausalLM, Qwen3ForCausalLM, Trainer  # noqa: F401
 
+    import maskreg
+
+    for package in (maskreg_cli, maskreg):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.startswith(("maskreg.service", "maskreg.sync.vllm")):
+                importlib.import_module(module.name)
+    gc.freeze()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen()
         print("ready", flush=True)
+        running = 0
         while True:
             connection, _ = server.accept()
+            running += 1
             if os.fork() == 0:
                 server.close()
                 break
             connection.close()
+            while running and os.waitpid(-1, os.WNOHANG)[0]:
+                running -= 1
     _run(connection)
 
 
 def _run(connection: socket.socket) -> None:
     import runpy
 
+    from maskreg_cli.start import main
+
     data, streams, _, _ = socket.recv_fds(connection, 1 << 20, len(_STREAMS))
-    script = json.loads(data)
-    child = os.fork()
-    if child:
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        connection.sendall(str(code).encode())
-        os._exit(0)
-    connection.close()
+    wanted = json.loads(data)
     for stream, number in zip(streams, _STREAMS, strict=True):
         os.dup2(stream, number)
         os.close(stream)
-    os.chdir(script["folder"])
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, buffering, closefd=False)  # noqa: SIM115
+        for number, mode, buffering in zip(_STREAMS, "rww", (-1, -1, 1), strict=True)
+    )
+    os.chdir(wanted["folder"])
     os.environ.clear()
-    os.environ.update(script["environment"])
-    sys.argv = [script["path"]]
-    runpy.run_path(script["path"], run_name="__main__")
+    os.environ.update(wanted["environment"])
+    sys.argv = wanted["words"]
+    code = 0
+    # What a script raises ends this process, and so the connection.
+    if sys.argv[0] == "maskreg":
+        code = main()
+    else:
+        del sys.argv[0]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    # To take thousands of modules apart would take longer than most commands.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    connection.sendall(str(code).encode())
+    os._exit(0)
 
 
-def hand_over(path: str, script: str) -> int:
-    """Have a script run by the server.
+def hand_over(path: str, words: list[str]) -> int:
+    """Have a command or a script run by the server.
 
     Returns:
-        Its exit code; 1 if a signal ended it.
+        Its exit code; 1 if an exception or a signal ended it.
     """
-    request = {"path": script, "folder": str(Path.cwd()), "environment": dict(os.environ)}
+    request = {"words": words, "folder": str(Path.cwd()), "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         socket.send_fds(connection, [json.dumps(request).encode()], _STREAMS)
-        code = int(connection.recv(16))
-    return code if code >= 0 else 1
+        return int(connection.recv(16) or 1)
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        sys.exit(hand_over(sys.argv[1], sys.argv[2]))
+        sys.exit(hand_over(sys.argv[1], sys.argv[2:]))
     serve(sys.argv[1])
