@@ -50,17 +50,17 @@ def stop_at(process: subprocess.Popen[bytes], run: Path, lines: int, signum: int
 
 
 def test_a_run_that_was_killed_and_interrupted_gives_the_same_bits(person: Person) -> None:
-    long = command("-c", "max_steps=40", "-c", "save_steps=7")
+    long = command("-c", "max_steps=24", "-c", "save_steps=5")
     whole = person.start(*long, "-o", "whole")  # beside the others, which take their time to start as well
     run = person.home / "parted"
-    ended, _ = stop_at(person.start(*long, "-o", run), run, 17, signal.SIGKILL)
+    ended, _ = stop_at(person.start(*long, "-o", run), run, 9, signal.SIGKILL)
     assert ended == -signal.SIGKILL
     assert not (run / "model").exists()
     done = max(int(file.parent.name.partition("-")[2]) for file in (run / "checkpoints").glob("checkpoint-*/complete"))
-    (run / "checkpoints" / "checkpoint-39").mkdir()  # as a kill in the middle of a save leaves it
-    ended, told = stop_at(person.start(*long, "-o", run), run, 30, signal.SIGINT)
+    (run / "checkpoints" / "checkpoint-23").mkdir()  # as a kill in the middle of a save leaves it
+    ended, told = stop_at(person.start(*long, "-o", run), run, 16, signal.SIGINT)
     assert ended == 130
-    assert f"resuming after step {done} of 40" in told
+    assert f"resuming after step {done} of 24" in told
     assert "Traceback" not in told
     person.run(*long, "-o", run)
     whole.communicate()
