@@ -44,26 +44,21 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def reproduce(checkpoints: Path, out: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    command: list[str | Path] = [sys.executable, "-m", "scripts.reproduce", checkpoints, "--out", out]
-    return subprocess.run([*command, "--quick", "--lr", "3e-3", *args], cwd=ROOT, capture_output=True, text=True)
-
-
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
-    """Runs it in this process, where it must end with an exit code; what it says on stderr."""
+def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Any]]:
+    """Runs it in this process, where it must end with an exit code; what it says on stdout and on stderr."""
     import torch
 
     from scripts.reproduce.__main__ import main
 
     before = torch.get_num_threads()
 
-    def call(checkpoints: Path, out: Path, *args: str, status: int) -> str:
+    def call(checkpoints: Path, out: Path, *args: str, status: int) -> Any:
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             monkeypatch.setenv(variable, "1")  # put back at the end
         line = [str(checkpoints), "--out", str(out), "--quick", "--workers", "1", "--lr", "3e-3", *args]
         assert main(line) == status
-        return capsys.readouterr().err
+        return capsys.readouterr()
 
     yield call
     torch.set_num_threads(before)
@@ -73,7 +68,8 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def done(checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Two seeds and two masks of some arms: their folder, and what was printed."""
     out = tmp_path_factory.mktemp("reproduce") / "out"
-    ran = reproduce(checkpoints, out, *GRID)
+    command: list[str | Path] = [sys.executable, "-m", "scripts.reproduce", checkpoints, "--out", out]
+    ran = subprocess.run([*command, "--quick", "--lr", "3e-3", *GRID], cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return out, ran.stdout
 
@@ -141,44 +137,43 @@ def test_tables_are_those_of_the_runs(done: tuple[Path, str]) -> None:
     assert (out / "retrain.svg").read_text().count("prefers-color-scheme") == 1
 
 
-def test_finished_runs_are_not_run_again(checkpoints: Path, done: tuple[Path, str], told: Callable[..., str]) -> None:
+def test_finished_runs_are_not_run_again(checkpoints: Path, done: tuple[Path, str], told: Callable[..., Any]) -> None:
     out, printed = done
     kept = {path: path.read_bytes() for path in (out / "runs").iterdir()}
     removed = out / "runs" / "OPD-mask-exponent-matched-m103-1.json"
     removed.unlink()
-    ran = reproduce(checkpoints, out, "--workers", "1", *GRID)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == printed
-    assert "1 of 1: OPD-mask-exponent-matched-m103-1" in ran.stderr
+    said = told(checkpoints, out, *GRID, status=0)
+    assert said.out == printed
+    assert "1 of 1: OPD-mask-exponent-matched-m103-1" in said.err
     before, after = json.loads(kept[removed]), json.loads(removed.read_text())
     assert before["held_out"] == after["held_out"]
     assert before["losses"] == after["losses"]
     assert all(path.read_bytes() == content for path, content in kept.items() if path != removed)
-    assert "results of another setting" in told(checkpoints, out, "--steps", "3", status=2)
+    assert "results of another setting" in told(checkpoints, out, "--steps", "3", status=2).err
 
 
 @pytest.mark.filterwarnings("ignore:Attempting to set identical")  # one arm makes a plot without a range
-def test_it_fails_if_nothing_was_learned(checkpoints: Path, tmp_path: Path, told: Callable[..., str]) -> None:
-    said = told(checkpoints, tmp_path / "out", "--lr", "30", "--arms", "full", "--steps", "1", status=1)
+def test_it_fails_if_nothing_was_learned(checkpoints: Path, tmp_path: Path, told: Callable[..., Any]) -> None:
+    said = told(checkpoints, tmp_path / "out", "--lr", "30", "--arms", "full", "--steps", "1", status=1).err
     assert "the full arm does not beat the source by 5 paired standard deviations" in said
     assert (tmp_path / "out" / "retrain.md").exists()
 
 
-def test_it_fails_if_no_weight_changed(checkpoints: Path, tmp_path: Path, told: Callable[..., str]) -> None:
-    said = told(checkpoints, tmp_path / "out", "--lr", "0", "--arms", "full", "--steps", "1", status=1)
+def test_it_fails_if_no_weight_changed(checkpoints: Path, tmp_path: Path, told: Callable[..., Any]) -> None:
+    said = told(checkpoints, tmp_path / "out", "--lr", "0", "--arms", "full", "--steps", "1", status=1).err
     assert "no bf16 weight of" in said
     assert not (tmp_path / "out" / "results.json").exists()
 
 
 @pytest.mark.parametrize("inside", ["", "thesis.txt"])
-def test_something_else_is_left_alone(checkpoints: Path, tmp_path: Path, inside: str, told: Callable[..., str]) -> None:
+def test_something_else_is_left_alone(checkpoints: Path, tmp_path: Path, inside: str, told: Callable[..., Any]) -> None:
     out = tmp_path / "mine"
     if inside:
         out.mkdir()
     (out / inside).write_text("mine")
-    assert "holds no results" in told(checkpoints, out, status=2)
+    assert "holds no results" in told(checkpoints, out, status=2).err
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", *([inside] if inside else [])]
 
 
-def test_checkpoints_have_to_be_there(tmp_path: Path, told: Callable[..., str]) -> None:
-    assert f"{tmp_path / 'source'} is no checkpoint" in told(tmp_path, tmp_path / "out", status=2)
+def test_checkpoints_have_to_be_there(tmp_path: Path, told: Callable[..., Any]) -> None:
+    assert f"{tmp_path / 'source'} is no checkpoint" in told(tmp_path, tmp_path / "out", status=2).err
