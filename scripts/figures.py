@@ -7,29 +7,19 @@ tablet and a phone, by day and by night.
 from __future__ import annotations
 
 import io
-import shutil
-import socket
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 import maskreg
 from maskreg.service.app import create_app
-from maskreg.service.context import Service
-from maskreg.service.start import Options, open_service
+from tests.browser import chromium
+from tests.service.serving import listening, service_in
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "assets"
-
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-
-FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 
 COLORS = 64
 """In a screenshot's palette: text and plots look the same, at a quarter of the size."""
@@ -56,22 +46,13 @@ class Shot:
     top: str = ""
     path: str = ""
 
-    @property
-    def pixels(self) -> tuple[int, int]:
-        """Width and height of the picture."""
-        return round(self.width * self.scale), round(self.height * self.scale)
-
-
-REPORT_SHOTS = (
-    Shot("report-wide.png", 1366, 900, "light"),
-    Shot("report-tablet.png", 820, 1180, "dark", top="#magnitude"),
-    Shot("report-phone.png", 360, 740, "light", scale=1.5, top="#overlaps"),
-)
-
 
 _PAIR = "/compare?ref=lab/sums-opd:v1&ref=lab/sums-opd:seed1"
 
-SERVER_SHOTS = (
+SHOTS = (
+    Shot("report-wide.png", 1366, 900, "light"),
+    Shot("report-tablet.png", 820, 1180, "dark", top="#magnitude"),
+    Shot("report-phone.png", 360, 740, "light", scale=1.5, top="#overlaps"),
     Shot("server-list.png", 1280, 560, "light", path="/"),
     Shot("server-artifact.png", 1280, 900, "light", path="/p/lab/sums-opd:v1"),
     Shot("server-layers.png", 820, 900, "dark", top="#layers", path="/p/lab/sums-opd:v1"),
@@ -79,19 +60,18 @@ SERVER_SHOTS = (
     Shot("server-phone.png", 360, 740, "light", scale=1.5, path="/"),
 )
 
-SHOTS = (*REPORT_SHOTS, *SERVER_SHOTS)
-"""Every screenshot of the documentation."""
-
 
 def main() -> None:
     """Write the pictures into ``docs/assets``."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        photograph(page_of(ROOT / "demo", folder))
+        report = page_of(ROOT / "demo", folder).as_uri()
         fill(ROOT / "demo", folder / "served")
-        with serving(folder / "served") as url, chromium() as browser:
-            for shot in SERVER_SHOTS:
-                (FOLDER / shot.name).write_bytes(small(picture(browser, f"{url}{shot.path}", shot)))
+        service = service_in(folder / "served", public=frozenset({PROJECT}))
+        with closing(service), listening(create_app(service)) as url, chromium() as browser:
+            for shot in SHOTS:
+                taken = picture(browser, f"{url}{shot.path}" if shot.path else report, shot)
+                (FOLDER / shot.name).write_bytes(small(taken))
 
 
 def page_of(pair: Path, folder: Path) -> Path:
@@ -110,25 +90,6 @@ def page_of(pair: Path, folder: Path) -> Path:
 def workspace(folder: Path) -> maskreg.Workspace:
     """A registry of its own."""
     return maskreg.Workspace(maskreg.Settings(folder / "registry", folder / "config.toml"))
-
-
-def photograph(page: Path) -> None:
-    """Write the screenshots of a report."""
-    with chromium() as browser:
-        for shot in REPORT_SHOTS:
-            (FOLDER / shot.name).write_bytes(small(picture(browser, page.as_uri(), shot)))
-
-
-@contextmanager
-def chromium() -> Iterator[Any]:
-    """A running browser without a window."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        program = next(filter(None, map(shutil.which, PROGRAMS)), driver.chromium.executable_path)
-        browser = driver.chromium.launch(executable_path=program, args=list(FLAGS))
-        yield browser
-        browser.close()
 
 
 def picture(browser: Any, address: str, shot: Shot) -> bytes:
@@ -178,32 +139,6 @@ def fill(pair: Path, home: Path) -> None:
         seeds = [f"{PROJECT}/sums-opd:v1", f"{PROJECT}/sums-opd:seed1"]
         maskreg.baseline(seeds[0], kind="random-per-tensor", seed=1, name=f"{PROJECT}/sums-random", workspace=space)
         maskreg.combine(seeds, f"{PROJECT}/sums-both-seeds", how="and", workspace=space)
-
-
-@contextmanager
-def serving(home: Path) -> Iterator[str]:
-    """A server of this registry on a free port of this machine, whose project is public; gives its URL."""
-    with open_service(Options(home=str(home))) as service, socket.socket() as listener:
-        _open_to_all(service)
-        listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            while not server.started and thread.is_alive():
-                thread.join(0.05)
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
-def _open_to_all(service: Service) -> None:
-    first = service.accounts.tokens.first()
-    assert first is not None  # the registry is new
-    admin = service.accounts.authenticate(first.token)
-    service.accounts.projects.ensure(PROJECT, admin)
-    service.accounts.projects.change(PROJECT, admin, public=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,9 @@ QUIET = (
 LAPTOP = {"width": 1366, "height": 768}
 
 
-# Playwright keeps an event loop running for as long as it lives, and other tests have loops of their own.
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A running browser."""
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A running browser without a window."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -37,6 +37,14 @@ def browser() -> Iterator[Any]:
         running = driver.chromium.launch(executable_path=program, args=list(QUIET))
         yield running
         running.close()
+
+
+# Playwright keeps an event loop running for as long as it lives, and other tests have loops of their own.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A running browser."""
+    with chromium() as running:
+        yield running
 
 
 class Opened:
