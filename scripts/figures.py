@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import io
 import tempfile
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import maskreg
 from maskreg.service.app import create_app
+from maskreg.service.context import Service
+from maskreg.service.start import Options, open_service
 from tests.browser import chromium
-from tests.service.serving import listening, service_in
+from tests.service.serving import listening
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "assets"
@@ -67,8 +68,12 @@ def main() -> None:
         folder = Path(name)
         report = page_of(ROOT / "demo", folder).as_uri()
         fill(ROOT / "demo", folder / "served")
-        service = service_in(folder / "served", public=frozenset({PROJECT}))
-        with closing(service), listening(create_app(service)) as url, chromium() as browser:
+        with (
+            open_service(Options(home=str(folder / "served"))) as service,
+            listening(create_app(service)) as url,
+            chromium() as browser,
+        ):
+            _open_to_all(service)
             for shot in SHOTS:
                 taken = picture(browser, f"{url}{shot.path}" if shot.path else report, shot)
                 (FOLDER / shot.name).write_bytes(small(taken))
@@ -139,6 +144,14 @@ def fill(pair: Path, home: Path) -> None:
         seeds = [f"{PROJECT}/sums-opd:v1", f"{PROJECT}/sums-opd:seed1"]
         maskreg.baseline(seeds[0], kind="random-per-tensor", seed=1, name=f"{PROJECT}/sums-random", workspace=space)
         maskreg.combine(seeds, f"{PROJECT}/sums-both-seeds", how="and", workspace=space)
+
+
+def _open_to_all(service: Service) -> None:
+    first = service.accounts.tokens.first()
+    assert first is not None  # the registry is new
+    admin = service.accounts.authenticate(first.token)
+    service.accounts.projects.ensure(PROJECT, admin)
+    service.accounts.projects.change(PROJECT, admin, public=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.mask.rounding import classes_of
-from scripts.calibration.draws import Bits, Codes, Floats, Pair
+from scripts.calibration.draws import Bits, Codes, Floats
 
 _FAR, _PRECISION, _ROUNDS = 12.0, 1e-6, 200
 
@@ -43,11 +43,6 @@ def fitted(moved: Bits, codes: Codes) -> Fit:
         if furthest < _PRECISION * max(moved.sum(), 1):
             break
     return _chances(sum(effect[other] for effect, other in zip(effects, labels, strict=True)))
-
-
-def expected_in_both(pair: Pair) -> float:
-    """Coordinates that both masks are expected to share."""
-    return float((fitted(pair.a, pair.codes).chances * fitted(pair.b, pair.codes).chances).sum())
 
 
 def _totals(labels: npt.NDArray[np.int64], values: npt.NDArray[np.generic]) -> Floats:
