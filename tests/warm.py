@@ -113,7 +113,7 @@ def _run(connection: socket.socket) -> None:
         del sys.argv[0]
         runpy.run_path(sys.argv[0], run_name="__main__")
     # To take thousands of modules apart would take longer than most commands.
-    threading._shutdown()
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
