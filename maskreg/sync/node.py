@@ -3,7 +3,6 @@
 ::
 
     FOLDER/<64 digits of the root>/    a checkpoint, complete, with the shards of the source
-    FOLDER/links/                      links on the way; empty between two versions
     FOLDER/lock                        held by the process that makes a version; the others wait, and read its result
 
 A version is made from the nearest one that is there, or from the source. Its links are checked leaf by leaf while it is
@@ -21,18 +20,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskreg.checkpoint import open_checkpoint
 from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.disk import make_folder
 from maskreg.errors import DataError, MissingLinkError, NotFoundError, NotOnChainError, UsageError, WrongCheckpointError
-from maskreg.flow.chain import Chained, root_of, write_weights
+from maskreg.flow.chain import root_of
+from maskreg.flow.versions import Versions
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
-from maskreg.registry.pull import bring
 from maskreg.settings import Remote, checked
-from maskreg.store import FileStore
+from maskreg.workspace.verbs.follow import Links
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_ref
 
 if TYPE_CHECKING:
@@ -103,6 +101,8 @@ class NodeVersions(Closing):
         own = f"{self.ref.name}-{Digest.of(f'{where} {self.ref}'.encode()).hex[:16]}"
         self.folder = Path(folder) if folder is not None else self._space.root / "sync" / own
         make_folder(self.folder)
+        self._versions = Versions(self.folder)
+        self._links = self._open.enter_context(Links(self._space, self._remote))
         self._sound: set[str] = set()
 
     def find(self, version: str) -> Version:
@@ -129,7 +129,7 @@ class NodeVersions(Closing):
 
     def is_here(self, version: Version) -> bool:
         """Whether a version was made already."""
-        return self._path(version.root).is_dir()
+        return self._versions.path(version.root).is_dir()
 
     @contextmanager
     def opened(self, version: Version, *, check: bool = True) -> Iterator[Checkpoint]:
@@ -154,8 +154,8 @@ class NodeVersions(Closing):
                 checkpoint = self._found(version.root, check=check)
                 if checkpoint is None:
                     self._make(version.digest, version.root)
-                    self._prune(version.root)
-                    checkpoint = open_checkpoint(self._path(version.root))
+                    self._versions.prune(version.root, _KEPT)
+                    checkpoint = self._versions.open(version.root)
         with checkpoint:
             yield checkpoint
 
@@ -173,9 +173,6 @@ class NodeVersions(Closing):
     def _chains(self) -> Chains:
         return Chains([self._space.local, *([self._remote] if self._remote is not None else [])])
 
-    def _path(self, root: str) -> Path:
-        return self.folder / Digest(root).hex
-
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with (self.folder / "lock").open("ab") as lock:
@@ -183,10 +180,8 @@ class NodeVersions(Closing):
             yield
 
     def _found(self, root: str, *, check: bool) -> Checkpoint | None:
-        if not (path := self._path(root)).is_dir():
-            return None
         with suppress(DataError, NotFoundError), ExitStack() as failed:
-            checkpoint = failed.enter_context(open_checkpoint(path))
+            checkpoint = failed.enter_context(self._versions.open(root))
             if not check or root in self._sound or root_of(checkpoint) == root:
                 self._sound.add(root)
                 failed.pop_all()
@@ -204,47 +199,24 @@ class NodeVersions(Closing):
                 except (NotOnChainError, MissingLinkError) as error:
                     problem = error
                     continue
-                local = self._links if self._remote is not None else self._space.local
-                jobs = self._space.settings.jobs
-                artifacts = [
-                    (bring(local, self._remote, step.link.digest, parts=[step.part], jobs=jobs)[0], step.revert)
-                    for step in steps
-                ]
+                artifacts, _ = self._links.bring(steps)
                 try:
-                    weights = Chained(checkpoint, artifacts) if artifacts else checkpoint
-                    write_weights(weights, checkpoint, self._path(root), force=True)
+                    self._versions.make(root, checkpoint, artifacts)
                 except WrongCheckpointError:
                     if checkpoint is self.source:
                         raise
                     # It was changed after it was written.
-                    shutil.rmtree(self._path(base), ignore_errors=True)
+                    shutil.rmtree(self._versions.path(base), ignore_errors=True)
                     continue
+                self._links.clear()
                 self._sound.add(root)
                 return
         assert problem is not None  # the source ends the list, and raises or has no way
         raise problem
 
     def _bases(self, root: str) -> Iterator[tuple[str, Checkpoint]]:
-        for path in self._made():
-            if path.name != Digest(root).hex:
+        for made in self._versions.roots():
+            if made != root:
                 with suppress(DataError, NotFoundError):
-                    yield f"sha256:{path.name}", open_checkpoint(path)
+                    yield made, self._versions.open(made)
         yield self.source_version.root, self.source
-
-    def _made(self) -> list[Path]:
-        """Versions that are here, the latest first."""
-        paths = [path for path in self.folder.iterdir() if len(path.name) == 64 and path.is_dir()]
-        return sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True)
-
-    @cached_property
-    def _links(self) -> Registry:
-        folder = self.folder / "links"
-        make_folder(folder)
-        return self._open.enter_context(Registry(FileStore(folder), name="links", root=folder))
-
-    def _prune(self, root: str) -> None:
-        # Processes that read an older version have its files open, and read on.
-        others = [path for path in self._made() if path.name != Digest(root).hex]
-        for path in others[_KEPT - 1 :]:
-            shutil.rmtree(path, ignore_errors=True)
-        shutil.rmtree(self.folder / "links" / "artifacts", ignore_errors=True)

@@ -144,7 +144,7 @@ class Follower(Closing):
         self._space = workspace or Workspace()
         self._remote = self._space.remote_to_ask(remote)
         self._chains = Chains([self._space.local, *([self._remote] if self._remote is not None else [])])
-        self._landing = _Landing(self._space) if self._remote is not None else None
+        self._links = Links(self._space, self._remote)
         self._lock = threading.Lock()
         self._root = ""
         self._looked = -float("inf")
@@ -185,22 +185,23 @@ class Follower(Closing):
             self._waiting = None
             return False
         self._waiting = None
-        brought: _Brought | None = None
+        brought: tuple[list[tuple[Artifact, bool]], int] | None = None
         problem: MaskregError | None = None
         try:
-            brought = self._brought(head)
+            brought = self._links.bring(self._way(head))
         except MaskregError as error:
             problem = error
         # Where several processes hold the weights, all of them go on, or none.
         if not self._weights.all(brought is not None) or brought is None:
             raise problem or TryAgainError(f"another process could not bring the links of {self.ref}")
+        artifacts, size = brought
         fetched = time.monotonic()
         root, start = self._chains.link(head).after, self._root
         self._root = ""  # after an error, the weights say what they are
-        commit = self._weights.stage(brought.artifacts, root)
+        commit = self._weights.stage(artifacts, root)
         self._root = start
         seconds = {"fetch": fetched - self._looked, "stage": time.monotonic() - fetched}
-        self._waiting = _Waiting(head, card, root, commit, len(brought.artifacts), brought.bytes, seconds)
+        self._waiting = _Waiting(head, card, root, commit, len(artifacts), size, seconds)
         return True
 
     def apply(self) -> Followed | None:
@@ -227,8 +228,7 @@ class Follower(Closing):
         seconds = {**waiting.seconds, "apply": time.monotonic() - begun}
         self._root = root = waiting.root
         self._chains.forget()
-        if self._landing is not None:
-            self._landing.clear()
+        self._links.clear()
         links, size, out = waiting.links, waiting.bytes, self._weights.out
         return Followed(self.ref, waiting.digest, root, links, size, waiting.card, out, seconds)
 
@@ -249,8 +249,7 @@ class Follower(Closing):
     def close(self) -> None:
         """Close what was opened."""
         self._weights.close()
-        if self._landing is not None:
-            self._landing.close()
+        self._links.close()
         if self._own:
             self._space.close()
 
@@ -269,14 +268,6 @@ class Follower(Closing):
         digest, card = first
         return digest, card
 
-    def _brought(self, head: Digest) -> _Brought:
-        steps = self._way(head)
-        local = self._landing.registry if self._landing is not None else self._space.local
-        jobs = self._space.settings.jobs
-        pulls = [bring(local, self._remote, step.link.digest, parts=[step.part], jobs=jobs) for step in steps]
-        artifacts = [(artifact, step.revert) for (artifact, _), step in zip(pulls, steps, strict=True)]
-        return _Brought(artifacts, sum(size for _, size in pulls))
-
     def _way(self, head: Digest) -> tuple[Step, ...]:
         try:
             self._root = self._root or self._weights.root(self._chains, head)
@@ -290,32 +281,40 @@ class Follower(Closing):
             return steps
 
 
-class _Landing:
-    """Where links lie until they are applied: a registry of their own, which is of no use afterwards.
+class Links(Closing):
+    """Links on their way from a remote: in a registry of their own until they are applied.
 
     A reader of a long run would otherwise fill its disk with links that no name keeps. Garbage collection removes what
     a process left that died.
     """
 
-    def __init__(self, space: Workspace) -> None:
+    def __init__(self, space: Workspace, remote: Registry | None) -> None:
+        """Make the registry; without a remote the links are in the local one."""
+        self._remote, self._jobs = remote, space.settings.jobs
         name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._folder = space.root / "staging" / name
-        self.registry = Registry(FileStore(self._folder), name="links", root=self._folder)
+        self._registry = space.local
+        if remote is not None:
+            self._registry = Registry(FileStore(self._folder), name="links", root=self._folder)
         self._remove = finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
+    def bring(self, steps: Sequence[Step]) -> tuple[list[tuple[Artifact, bool]], int]:
+        """The artifacts of steps, each with whether it is reverted, and how many bytes were fetched."""
+        pulls = [
+            bring(self._registry, self._remote, step.link.digest, parts=[step.part], jobs=self._jobs) for step in steps
+        ]
+        artifacts = [(artifact, step.revert) for (artifact, _), step in zip(pulls, steps, strict=True)]
+        return artifacts, sum(size for _, size in pulls)
+
     def clear(self) -> None:
+        """Delete the links that were brought."""
         shutil.rmtree(self._folder / "artifacts", ignore_errors=True)
 
     def close(self) -> None:
-        self.registry.close()
+        """Delete the registry."""
+        if self._remote is not None:
+            self._registry.close()
         self._remove()
-
-
-@dataclass(frozen=True)
-class _Brought:
-    # Links that lead to where the tag points, on this machine.
-    artifacts: list[tuple[Artifact, bool]]
-    bytes: int
 
 
 @dataclass(frozen=True)

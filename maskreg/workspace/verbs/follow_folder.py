@@ -2,12 +2,12 @@
 
 ::
 
-    DIR/<first digits of the root>/      a checkpoint, complete, with the files and shards of the source
-    DIR/current -> <digits>              replaced by one rename, when the checkpoint is durable
-    DIR/.maskreg/<digits>.json           its root, and which tag it is of; written before the link moves
-    DIR/.maskreg/lock                    held by the process that follows
+    DIR/<64 digits of the root>/    a checkpoint, complete, with the files and shards of the source
+    DIR/current -> <digits>         replaced by one rename, when the checkpoint is durable
+    DIR/.maskreg/<digits>           the checkpoint was changed after it was written
+    DIR/.maskreg/lock               held by the process that follows
 
-A process that died leaves an old link, or a checkpoint that nothing names: the next one goes on from where the link
+A process that died leaves an old link, or a checkpoint that no link points to: the next one goes on from where the link
 points. What it patches it checks leaf by leaf, so a checkpoint that was changed or damaged is noticed, and made again
 from the source.
 """
@@ -16,19 +16,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
-import shutil
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskreg.bucket import BucketPath
 from maskreg.checkpoint import open_checkpoint
-from maskreg.digest import Digest, parse_sealed, sealed
-from maskreg.disk import make_folder, replacing, sync_folder
+from maskreg.digest import Digest
+from maskreg.disk import make_folder, sync_folder
 from maskreg.errors import (
     CannotCreateError,
     DataError,
@@ -41,7 +38,8 @@ from maskreg.errors import (
     WrongCheckpointError,
     prefixed,
 )
-from maskreg.flow.chain import Chained, root_of, write_weights
+from maskreg.flow.chain import root_of
+from maskreg.flow.versions import Versions
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.workspace.verbs.follow import EVERY_S, Follower, Weights
@@ -56,10 +54,6 @@ CURRENT = "current"
 """The link to the latest checkpoint."""
 
 _STATE = ".maskreg"
-_SCHEMA = "maskreg.followed-state/1"
-_MAX_BYTES = 64 << 10
-_DIGITS = 16
-_NAME = re.compile(rf"[0-9a-f]{{{_DIGITS}}}")
 
 
 def follow_folder(
@@ -96,7 +90,7 @@ def follow_folder(
     """
     if keep < 1:
         raise UsageError(f"keep={keep}: the current checkpoint has to stay")
-    folder = _Folder(str(ref), Path(out), source, keep=keep, with_code=with_code, progress=progress)
+    folder = _Folder(Path(out), source, keep=keep, with_code=with_code, progress=progress)
     try:
         return Follower(folder, ref, remote=remote, every_s=every_s, safe=safe, workspace=workspace)
     except BaseException:
@@ -104,22 +98,12 @@ def follow_folder(
         raise
 
 
-@dataclass(frozen=True)
-class _State:
-    """What is recorded of a checkpoint in the folder."""
-
-    number: int
-    name: str
-    root: str
-
-
 class _Folder(Weights):
     """Checkpoints in a folder, and which of them is the current one."""
 
-    def __init__(
-        self, ref: str, folder: Path, source: CheckpointLike, *, keep: int, with_code: bool, progress: Progress
-    ) -> None:
-        self._ref, self._folder, self._keep, self._with_code, self._progress = ref, folder, keep, with_code, progress
+    def __init__(self, folder: Path, source: CheckpointLike, *, keep: int, with_code: bool, progress: Progress) -> None:
+        self._folder, self._keep, self._with_code, self._progress = folder, keep, with_code, progress
+        self._versions = Versions(folder)
         self._open = ExitStack()
         self._state = folder / _STATE
         self._from_source: Checkpoint | None = None
@@ -137,11 +121,11 @@ class _Folder(Weights):
         return self._folder / CURRENT
 
     def root(self, chains: Chains, head: Digest) -> str:
-        state = self._current()
-        if state is None:
+        current = self._current()
+        if current is None:
             raise NotOnChainError(f"{self._folder} has no current checkpoint")
         self._from_source = None
-        return state.root
+        return current
 
     def begin_again(self) -> str | None:
         self._from_source = self._source
@@ -149,34 +133,31 @@ class _Folder(Weights):
         return self._source_root
 
     def stage(self, artifacts: Sequence[tuple[Artifact, bool]], root: str) -> Callable[[], None]:
-        state = self._current()
-        if self._from_source is not None or state is None:
+        current = self._current()
+        if self._from_source is not None or current is None:
             assert self._from_source is not None
             self._write(self._from_source, artifacts, root)
         elif artifacts:
-            with self._own(state) as checkpoint:
-                try:
-                    self._write(checkpoint, artifacts, root)
-                except WrongCheckpointError as error:
-                    raise self._changed(state, error) from error
+            with self._noticing_change(current, DataError, NotFoundError):
+                checkpoint = self._versions.open(current)
+            with checkpoint, self._noticing_change(current, WrongCheckpointError):
+                self._write(checkpoint, artifacts, root)
         else:
             return lambda: None
-        return partial(self._show, root, state.number if state else 0)
+        return partial(self._show, root)
 
-    def _own(self, state: _State) -> Checkpoint:
+    @contextmanager
+    def _noticing_change(self, root: str, *errors: type[MaskregError]) -> Iterator[None]:
+        """Remember a changed checkpoint, so that it is made again from the source."""
         try:
-            return open_checkpoint(self._folder / state.name)
-        except (DataError, NotFoundError) as error:
-            raise self._changed(state, error) from error
-
-    def _changed(self, state: _State, error: MaskregError) -> TryAgainError:
-        """Forget a changed checkpoint, so that it is made again from the source."""
-        self._forget(state)
-        return TryAgainError(
-            f"{self._folder / state.name} was changed after it was written, and is made again from the source: "
-            f"{error.message}",
-            hint="the same command again",
-        )
+            yield
+        except errors as error:
+            path = self._versions.path(root)
+            (self._state / path.name).touch()
+            raise TryAgainError(
+                f"{path} was changed after it was written, and is made again from the source: {error.message}",
+                hint="the same command again",
+            ) from error
 
     def close(self) -> None:
         self._open.close()
@@ -196,61 +177,30 @@ class _Folder(Weights):
         return checkpoint
 
     def _write(self, checkpoint: Checkpoint, artifacts: Sequence[tuple[Artifact, bool]], root: str) -> None:
-        name = Digest(root).hex[:_DIGITS]
-        weights = Chained(checkpoint, artifacts, with_code=self._with_code) if artifacts else checkpoint
-        write_weights(weights, checkpoint, self._folder / name, force=True, progress=self._progress)
+        self._versions.make(root, checkpoint, artifacts, with_code=self._with_code, progress=self._progress)
 
-    def _show(self, root: str, before: int) -> None:
+    def _show(self, root: str) -> None:
         """Let the link lead to a checkpoint that is complete."""
-        name = Digest(root).hex[:_DIGITS]
+        name = self._versions.path(root).name
         self._from_source = None
-        row = {"schema": _SCHEMA, "number": before + 1, "name": name, "root": root, "ref": self._ref}
-        with replacing(self._state / f"{name}.json") as file:
-            file.write(sealed(row))
-        self._point_at(name)
-        self._prune()
-
-    def _point_at(self, name: str) -> None:
-        out = self._folder
+        (self._state / name).unlink(missing_ok=True)
         draft = self._state / f"{CURRENT}-{os.getpid()}"
         draft.unlink(missing_ok=True)
         # Relative to where the link will be, so that the folder can be moved.
         draft.symlink_to(name)
-        draft.replace(out / CURRENT)
-        sync_folder(out)
+        draft.replace(self._folder / CURRENT)
+        sync_folder(self._folder)
+        self._versions.prune(root, self._keep)
 
-    def _current(self) -> _State | None:
+    def _current(self) -> str | None:
         link = self._folder / CURRENT
         if not link.is_symlink():
             if os.path.lexists(link):
                 raise OutputExistsError(f"{link} is not the link that follow made", hint=f"mv {link} {link}-other")
             return None
         name = str(link.readlink())
-        state = next((state for state in self._states() if state.name == name), None)
-        return state if state is not None and link.is_dir() else None
-
-    def _states(self) -> list[_State]:
-        states = []
-        for path in sorted(self._state.glob("*.json")):
-            # A record that is damaged names nothing; its checkpoint is made again.
-            with suppress(DataError, NotFoundError, KeyError, TypeError, ValueError):
-                row = parse_sealed(path.read_bytes(), path.name, schema=_SCHEMA, max_bytes=_MAX_BYTES)
-                states.append(_State(int(row["number"]), str(row["name"]), Digest(row["root"])))
-        return sorted(states, key=lambda state: state.number)
-
-    def _forget(self, state: _State) -> None:
-        (self._state / f"{state.name}.json").unlink(missing_ok=True)
-
-    def _prune(self) -> None:
-        out, states = self._folder, self._states()
-        kept = {state.name for state in states[-self._keep :]}
-        for state in states:
-            if state.name not in kept:
-                self._forget(state)
-        for path in out.iterdir():
-            # Also what a process left that died before it wrote the record.
-            if _NAME.fullmatch(path.name) and path.name not in kept:
-                shutil.rmtree(path, ignore_errors=True)
+        was_changed = (self._state / name).exists()
+        return next((root for root in self._versions.roots() if Digest(root).hex == name and not was_changed), None)
 
     def _lock(self) -> None:
         make_folder(self._state)
