@@ -30,7 +30,7 @@ QUIET = "follow with the model while nothing else writes to it"
 """What to do where a model changed beside its patches."""
 
 
-class Movers(NamedTuple):
+class Swaps(NamedTuple):
     """Elements that change, all on one device.
 
     Attributes:
@@ -44,7 +44,7 @@ class Movers(NamedTuple):
     after: torch.Tensor
 
 
-def moved_between(values: torch.Tensor, result: torch.Tensor) -> Movers:
+def swaps_between(values: torch.Tensor, result: torch.Tensor) -> Swaps:
     """Where two blocks of integers differ; copies, so that the blocks' memory can be used again."""
     if values.device.type == "cpu" and values.element_size() == 2:
         places, codes = find_movers(values.numpy().view(np.uint16), result.numpy().view(np.uint16))
@@ -52,7 +52,7 @@ def moved_between(values: torch.Tensor, result: torch.Tensor) -> Movers:
     else:
         at = (values != result).nonzero()[:, 0].int()
         after = result[at]
-    return Movers(at, values[at], after)
+    return Swaps(at, values[at], after)
 
 
 class Changes:
@@ -64,7 +64,7 @@ class Changes:
         self._codecs = [delta.codec for delta in route.deltas]
         self._buffers = Buffers()
 
-    def __call__(self, spans: Sequence[SpanRoute], at_hand: Sequence[torch.Tensor]) -> list[Movers]:
+    def __call__(self, spans: Sequence[SpanRoute], at_hand: Sequence[torch.Tensor]) -> list[Swaps]:
         """What changes, on the device of the blocks, which are as :class:`Blocks` takes them.
 
         Raises:
@@ -74,10 +74,10 @@ class Changes:
         steps = [step for span in spans for step in span.steps]
         if on_device(at_hand[0]) or any(step.stored for step in steps) or not any(step.coded for step in steps):
             results = self._blocks(spans, at_hand)
-            return [moved_between(*pair) for pair in zip(at_hand, results, strict=True)]
+            return [swaps_between(*pair) for pair in zip(at_hand, results, strict=True)]
         return [self._coded(*pair) for pair in zip(spans, at_hand, strict=True)]
 
-    def _coded(self, span: SpanRoute, at_hand: torch.Tensor) -> Movers:
+    def _coded(self, span: SpanRoute, at_hand: torch.Tensor) -> Swaps:
         codes = at_hand.numpy().view(np.uint16)
         steps = [(codec, step.coded) for codec, step in zip(self._codecs, span.steps, strict=True) if step.coded]
         values = codes
@@ -99,7 +99,7 @@ class Changes:
             self._blocks([span], [at_hand])  # likewise
             raise WrongCheckpointError(span.name, "something else wrote to it while it was read", hint=QUIET)
         places, after = movers.positions.view(np.int32), movers.codes.view(np.int16)
-        return Movers(*map(torch.from_numpy, (places, before.view(np.int16), after)))
+        return Swaps(*map(torch.from_numpy, (places, before.view(np.int16), after)))
 
 
 class Patch(NamedTuple):
@@ -113,7 +113,7 @@ class Patch(NamedTuple):
 
     name: str
     memory: torch.Tensor
-    movers: Movers
+    movers: Swaps
 
     def exchange(self) -> int:
         """Write what the elements become, in order, while they are what they are expected to be before.
@@ -135,10 +135,10 @@ class Patch(NamedTuple):
     def back(self, count: int) -> Patch:
         """The patch that takes the first so many elements back."""
         at, before, after = (each[:count] for each in self.movers)
-        return self._replace(movers=Movers(at, after, before))
+        return self._replace(movers=Swaps(at, after, before))
 
 
-def patch_of(name: str, bits: torch.Tensor, start: int, movers: Movers) -> Patch:
+def patch_of(name: str, bits: torch.Tensor, start: int, movers: Swaps) -> Patch:
     """The patch of a tensor whose bits are a view of the model's memory; places count from its element ``start``."""
     if bits.is_contiguous():
         return Patch(name, bits.view(-1)[start:], movers)

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 from maskreg.flow.apply.blocks import Blocks, Live
-from maskreg.flow.apply.moving import Changes, Movers, Patch, moved_between, patch_of
+from maskreg.flow.apply.moving import Changes, Patch, Swaps, patch_of, swaps_between
 from maskreg.flow.apply.sharing import Kept, raise_first
 from maskreg.live.held import pieces
 from maskreg.live.memory import CODES
@@ -214,13 +214,13 @@ class _Staging(_Pass):
         self._changes = Changes(route, most=self._most)
         self.patches: list[Patch] = []
 
-    def _kept_of(self, spans: Sequence[SpanRoute], at_hand: Sequence[torch.Tensor]) -> list[Movers]:
+    def _kept_of(self, spans: Sequence[SpanRoute], at_hand: Sequence[torch.Tensor]) -> list[Swaps]:
         return self._changes(spans, at_hand)
 
-    def _unchanged(self, values: torch.Tensor) -> Movers:
-        return moved_between(values, values)
+    def _unchanged(self, values: torch.Tensor) -> Swaps:
+        return swaps_between(values, values)
 
-    def _finish(self, turn: Sequence[Work], results: Sequence[tuple[Work, Movers]]) -> None:
+    def _finish(self, turn: Sequence[Work], results: Sequence[tuple[Work, Swaps]]) -> None:
         """Send the movers to where they belong, first how many, and keep this process's."""
         me = self._processes.rank
         counts, sent = defaultdict[int, list[int]](list), defaultdict[int, list[torch.Tensor]](list)
@@ -243,20 +243,20 @@ class _Staging(_Pass):
         for work, size in zip(others, sizes, strict=True):
             flat = self._memory.of(work.item)
             at = received.next(work.owner, size, flat.new_empty(0, dtype=_PLACE))
-            self._keep(work, Movers(at, *(received.next(work.owner, size, flat) for _ in range(2))))
+            self._keep(work, Swaps(at, *(received.next(work.owner, size, flat) for _ in range(2))))
 
-    def _within(self, work: Work, rank: int, movers: Movers) -> Movers:
+    def _within(self, work: Work, rank: int, movers: Swaps) -> Swaps:
         """The movers among what a process holds of a block; places count from the first that it holds."""
         held, at = self._positions(work, rank), movers.at.long()
         if isinstance(held, slice):
             first, last = torch.searchsorted(at, torch.tensor([held.start, held.stop], device=at.device)).tolist()
             own = slice(first, last)
-            return Movers(movers.at[own] - held.start, movers.before[own], movers.after[own])
+            return Swaps(movers.at[own] - held.start, movers.before[own], movers.after[own])
         places = torch.searchsorted(held, at).clamp_(max=held.numel() - 1)
         is_own = held[places] == at
-        return Movers(places[is_own].to(_PLACE), movers.before[is_own], movers.after[is_own])
+        return Swaps(places[is_own].to(_PLACE), movers.before[is_own], movers.after[is_own])
 
-    def _keep(self, work: Work, movers: Movers) -> None:
+    def _keep(self, work: Work, movers: Swaps) -> None:
         if movers.at.numel():
             start = work.slices[self._processes.rank].start
             self.patches.append(patch_of(self._live[work.item].route.name, self._memory.bits(work.item), start, movers))

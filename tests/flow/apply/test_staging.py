@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import WrongCheckpointError
-from maskreg.flow.apply.moving import Movers, Patch, moved_between, patch_of
+from maskreg.flow.apply.moving import Patch, Swaps, patch_of, swaps_between
 from maskreg.flow.apply.staging import stage
 from maskreg.update.delta import Delta
 from tests.checkpoints import Tensor, bf16, f32, moved
@@ -151,7 +151,7 @@ def test_patches_write_their_places_alone(kernels: str, data: st.DataObject) -> 
     view = memory.permute([order.index(dim) for dim in range(len(shape))])
     after = torch.where(torch.rand(shape) < 0.5, view, view + 1)
     start = data.draw(st.integers(0, view.numel() - 1))
-    movers = moved_between(view.reshape(-1)[start:].contiguous(), after.reshape(-1)[start:])
+    movers = swaps_between(view.reshape(-1)[start:].contiguous(), after.reshape(-1)[start:])
     patch, whole = patch_of("a", view, start, movers), memory.clone()
     count = movers.at.numel()
     assert patch.exchange() == count
@@ -166,7 +166,7 @@ def test_patches_write_their_places_alone(kernels: str, data: st.DataObject) -> 
 def test_as_many_as_are_as_they_were_are_written(kernels: str) -> None:
     memory = torch.zeros(5_000, dtype=torch.int16)
     at = torch.arange(0, 5_000, 2, dtype=torch.int32)
-    patch = Patch("a", memory, Movers(at, memory[at], torch.ones(2_500, dtype=torch.int16)))
+    patch = Patch("a", memory, Swaps(at, memory[at], torch.ones(2_500, dtype=torch.int16)))
     memory[4_000] = 7
     count = patch.exchange()
     assert count <= 2_000
