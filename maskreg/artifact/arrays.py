@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,7 @@ from maskreg.artifact.shards import pack_frame, read_chunk, stored_chunk, unpack
 from maskreg.artifact.staging import ShardStorer
 from maskreg.errors import CorruptError
 
-if TYPE_CHECKING:
-    Bytes = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]
 
 _WORTH_COMPRESSING = 0.9
 

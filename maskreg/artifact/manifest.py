@@ -16,7 +16,8 @@ which checkpoint a link applies to, the parent alone where the link below is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -31,9 +32,6 @@ from maskreg.store.base import is_clean
 from maskreg.tensors.info import shown
 from maskreg.tensors.rules import parse_rule
 from maskreg.words import counted, percent
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SCHEMA: Literal["maskreg.artifact/1"] = "maskreg.artifact/1"
 ENCODER = "maskreg-4"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -26,8 +26,7 @@ import numpy.typing as npt
 from maskreg.artifact.layout import ArrayLayout
 from maskreg.errors import CorruptError
 
-if TYPE_CHECKING:
-    Bytes = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 

@@ -32,7 +32,6 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +43,7 @@ from maskreg.digest import Digest
 from maskreg.disk import make_folder, make_root, new_file, sync_folder, write_all
 from maskreg.store.file import FileStore
 
-if TYPE_CHECKING:
-    Bytes = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]
 
 _SYNC_THREADS = 16
 

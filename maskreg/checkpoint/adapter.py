@@ -18,13 +18,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.bucket import Location
 from maskreg.checkpoint import safetensors, torch_files
-from maskreg.checkpoint.base import Checkpoint, Reopen
+from maskreg.checkpoint.base import Checkpoint, Memory, Reopen
 from maskreg.checkpoint.files import in_folder, read_whole, small_files
 from maskreg.checkpoint.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGE
 from maskreg.document import parse_object
@@ -34,12 +35,7 @@ from maskreg.tensors.cast import fp32_of, stored_bits
 from maskreg.tensors.info import FLOAT, TensorInfo, shown
 from maskreg.words import counted
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from maskreg.checkpoint.base import Memory
-
-    Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float32]
 
 # How the adapter began, or what it is used for; nothing here changes what merging gives.
 _NEUTRAL = {

@@ -9,17 +9,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from maskreg.bucket import Location
 from maskreg.closing import Closing
 from maskreg.tensors.info import TensorInfo
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Memory = npt.NDArray[np.uint8]
+Memory = npt.NDArray[np.uint8]
 
 
 class Checkpoint(Closing):

@@ -14,23 +14,18 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
+
+import numpy.typing as npt
 
 from maskreg.bucket import Location
+from maskreg.checkpoint.base import Memory
 from maskreg.checkpoint.files import AGAIN, Files, OpenFile, StoredCheckpoint
 from maskreg.checkpoint.renaming import tied
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import CorruptError, FormatError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import TensorInfo
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    import numpy.typing as npt
-
-    from maskreg.checkpoint.base import Memory
-
 
 # Boxes: rectangular parts of a tensor, which is how runs divide tensors among processes.
 #

@@ -18,22 +18,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import numpy.typing as npt
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, Memory
 from maskreg.checkpoint.roles import FRONT, WRAPPERS, role_of
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import FormatError
 from maskreg.tensors.info import TensorInfo, shown
 from maskreg.words import counted, listed
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from maskreg.checkpoint.base import Memory
-
 
 # Which of the tensors that a run saved are the model's weights, and what they are called.
 #

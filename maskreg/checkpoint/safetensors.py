@@ -20,9 +20,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy.typing as npt
 
 from maskreg.bucket import BucketPath, Location
+from maskreg.checkpoint.base import Memory
 from maskreg.checkpoint.files import Files, OpenFile, StoredCheckpoint, in_folder, names_in, read_whole, reading
 from maskreg.checkpoint.layouts import (
     HEAD_BYTES,
@@ -36,11 +39,6 @@ from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import ITEM_BYTES, MAX_RANK, TensorInfo, check_name, shown
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from maskreg.checkpoint.base import Memory
 
 LENGTH_BYTES = 8
 """The little-endian length in front of the JSON."""

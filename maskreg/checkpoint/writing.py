@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy.typing as npt
 
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
@@ -15,9 +17,6 @@ from maskreg.disk import filling
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import blocks_of, numel_of
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 class Task(Protocol):

@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from maskreg.artifact.manifest import Manifest, Sha256
 from maskreg.checkpoint.base import Checkpoint
@@ -32,11 +34,6 @@ from maskreg.limits import LIMITS, Limits
 from maskreg.ref import printable
 from maskreg.tensors.info import shown
 from maskreg.tensors.rules import parse_rule
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
 
 KEY = "maskreg"
 """The key of the text in a format's metadata."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.artifact.layout import FILES, REVERSE_FILES
 from maskreg.artifact.reader import Artifact
@@ -22,10 +23,6 @@ from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import TensorInfo, blocks_of, numel_of
 from maskreg.update.delta import Change, Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 
 ResultT = TypeVar("ResultT")
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.safetensors import open_path
@@ -19,10 +22,6 @@ from maskreg.exchange.outgoing import Outgoing
 from maskreg.exchange.output import lineage_metadata, one_file_plan, planned_output
 from maskreg.limits import Limits
 from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 _INTEGERS = ("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64")
 _ONES: Mapping[str, int] = {

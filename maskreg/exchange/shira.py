@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import read_whole
@@ -44,9 +45,6 @@ from maskreg.live.classes import places_of
 from maskreg.tensors.cast import fp32_of, stored_bits, to_float
 from maskreg.tensors.info import HALF, TensorInfo, shown
 from maskreg.words import counted, listed
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """The files of an adapter."""

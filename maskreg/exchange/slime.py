@@ -20,9 +20,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from maskreg.artifact.shards import content_bytes, pack_frame, unpack_frame
@@ -39,10 +40,7 @@ from maskreg.exchange.output import json_file, new_folder, sync_file, values_wri
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo, shown
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Bytes = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]
 
 ENCODINGS = ("xor", "overwrite")
 """What ``delta_encoding`` can be."""

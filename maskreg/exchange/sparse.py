@@ -18,9 +18,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import closing as closed
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.safetensors import open_path
@@ -31,9 +32,6 @@ from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import lineage_metadata, offsets_in, one_file_plan, planned_output, values_written
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo, shown
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 FILE_NAME = "sparse.safetensors"
 """The file in an output that is a folder."""

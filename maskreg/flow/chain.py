@@ -14,16 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.artifact.layout import FILES, REVERSE_FILES, artifact_prefix
 from maskreg.artifact.manifest import Link
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location
 from maskreg.checkpoint.ahead import ahead
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, Memory
 from maskreg.checkpoint.files import can_run_code
 from maskreg.checkpoint.plan import plan_like
 from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
@@ -37,12 +38,7 @@ from maskreg.tensors.info import TensorInfo, blocks_of
 from maskreg.update.delta import Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from maskreg.checkpoint.base import Memory
-
-    Bits = npt.NDArray[Any]
+Bits = npt.NDArray[Any]
 
 _TENSORS = 64
 """Tensors whose spans are kept at hand; work goes through them in order."""

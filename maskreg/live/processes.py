@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
+from torch.distributed import ProcessGroup
 
 from maskreg.errors import MaskregError, UsageError, WorkerError
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    from torch.distributed import ProcessGroup
-
-    Bytes = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]
 
 T = TypeVar("T")
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, Memory
 from maskreg.errors import TryAgainError, WrongCheckpointError
 from maskreg.live.held import Held, held, whole
 from maskreg.live.layout import links
@@ -21,11 +22,6 @@ from maskreg.live.memory import CODES, NAMES
 from maskreg.live.naming import find, missing_error
 from maskreg.live.shards import local_of
 from maskreg.tensors.info import TensorInfo
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from maskreg.checkpoint.base import Memory
 
 
 class ModelState(Checkpoint):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -14,13 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from maskreg.analysis.comparison import ConsensusPicture
+from maskreg.analysis.pairwise import PairMatrix
 from maskreg.reports.modules import Grid, Values, ink_on, scale, table
 from maskreg.reports.theme import WIDE, Size, Theme, in_percent
 from maskreg.words import three_digits
-
-if TYPE_CHECKING:
-    from maskreg.analysis.pairwise import PairMatrix
-
 
 _TALLEST, _FLATTEST = 1.1, 0.3
 """Bounds of the map's height over its width, which follows the matrix."""

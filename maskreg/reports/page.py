@@ -7,17 +7,23 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
+from maskreg.analysis.comparison import ConsensusPicture, PairOverlap
 from maskreg.analysis.coverage import PRESETS
+from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.verdict import RULE
+from maskreg.flow.geometry.exponents import ByExponent
 from maskreg.glossary import GEOMETRY, explain
+from maskreg.ref import Card
 from maskreg.reports import words
 from maskreg.reports.curve import curve, growth, overlap_bars, spectra
+from maskreg.reports.findings import Findings
 from maskreg.reports.geometry import STABLE, Summary, Trajectory
 from maskreg.reports.heat import consensus_heat, headroom_map, heat_map
+from maskreg.reports.modules import Grid
 from maskreg.reports.numbers import (
     consensus_numbers,
     density_numbers,
@@ -32,15 +38,6 @@ from maskreg.reports.pictures import Plot, compact, inline, png, svg
 from maskreg.reports.templates import Definitions, render
 from maskreg.reports.theme import DARK, LIGHT
 from maskreg.words import counted, percent
-
-if TYPE_CHECKING:
-    from maskreg.analysis.comparison import ConsensusPicture, PairOverlap
-    from maskreg.analysis.pairwise import PairMatrix
-    from maskreg.flow.geometry.exponents import ByExponent
-    from maskreg.ref import Card
-    from maskreg.reports.findings import Findings
-    from maskreg.reports.modules import Grid
-
 
 MOST_OUTSIDE = 30
 """Maximum number of tensors to list that are outside the layers, the largest first."""

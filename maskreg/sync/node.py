@@ -18,8 +18,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from maskreg.checkpoint import Checkpoint
 from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.disk import make_folder
@@ -32,9 +32,6 @@ from maskreg.registry.chains import Chains
 from maskreg.settings import Remote, checked
 from maskreg.workspace.verbs.follow import Links
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_ref
-
-if TYPE_CHECKING:
-    from maskreg.checkpoint import Checkpoint
 
 LATEST = "latest"
 """The version that the tag points to."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from maskreg.bucket import Location
 from maskreg.digest import Digest
@@ -19,12 +18,10 @@ from maskreg.errors import (
     UsageError,
 )
 from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
 from maskreg.store.chain import check_free, check_movable
+from maskreg.store.reflog import RefEntry
 from maskreg.workspace.workspace import Named, Workspace, as_name
-
-if TYPE_CHECKING:
-    from maskreg.registry import Registry
-    from maskreg.store.reflog import RefEntry
 
 
 @dataclass(frozen=True)

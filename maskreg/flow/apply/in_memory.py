@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.distributed import ProcessGroup
 
 from maskreg.artifact.reader import Artifact
 from maskreg.device import own_stream
@@ -20,9 +21,6 @@ from maskreg.live.processes import Processes
 from maskreg.parallel import ordered, worker_count
 from maskreg.update.delta import Delta
 from maskreg.update.route import Route, SpanRoute
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 _AT_ONCE = {"cuda": 4}
 """Blocks that a thread decodes at once, about 20 MB each, where not one; 16 threads with four each keep a GPU busy."""

@@ -13,20 +13,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from maskreg.artifact.reader import Artifact
 from maskreg.live.processes import FAILURES, Processes
 from maskreg.update.delta import Payload, Stored
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from maskreg.artifact.reader import Artifact
-
-    Bytes = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]
 
 Array = tuple[int, str]
 """The number of an artifact, and an array of it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
 
@@ -21,7 +21,7 @@ from maskreg.artifact.scope import require_one_source
 from maskreg.bucket import Location
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.ahead import ahead
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, Memory
 from maskreg.checkpoint.files import can_run_code
 from maskreg.checkpoint.plan import plan_like
 from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
@@ -40,9 +40,6 @@ from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, blocks_of
 from maskreg.words import counted, listed
-
-if TYPE_CHECKING:
-    from maskreg.checkpoint.base import Memory
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ What a request names is looked up, pinned and checked before it becomes a job, s
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
+from maskreg.artifact.manifest import Manifest, Side
 from maskreg.artifact.presence import read_manifest
 from maskreg.disk import occupied
 from maskreg.errors import NotFoundError, OutputExistsError, PartAbsentError, UsageError
@@ -27,9 +28,6 @@ from maskreg.service.middleware import DocumentRoute
 from maskreg.store.chain import check_free
 from maskreg.tensors.info import ITEM_BYTES
 from maskreg.workspace.workspace import as_name
-
-if TYPE_CHECKING:
-    from maskreg.artifact.manifest import Manifest, Side
 
 router = APIRouter(tags=["patches"], route_class=DocumentRoute)
 

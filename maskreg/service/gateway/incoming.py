@@ -20,10 +20,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, NotFoundError, QuotaError, UsageError
@@ -39,9 +39,6 @@ from maskreg.service.gateway.visibility import NamedArtifacts, Remembered
 from maskreg.store.base import LINK_SECONDS, Link, ObjectInfo
 from maskreg.store.entry import BackReference, RefEntry
 from maskreg.words import human_bytes
-
-if TYPE_CHECKING:
-    from maskreg.artifact.manifest import Object
 
 _UPLOADS_BYTES = 1 << 30
 _MANIFESTS = 16

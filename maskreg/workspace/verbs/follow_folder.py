@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
-from maskreg.checkpoint import open_checkpoint
+from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.digest import Digest
 from maskreg.disk import make_folder, sync_folder
 from maskreg.errors import (
@@ -42,13 +42,9 @@ from maskreg.flow.chain import root_of
 from maskreg.flow.versions import Versions
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
+from maskreg.registry.chains import Chains
 from maskreg.workspace.verbs.follow import EVERY_S, Follower, Weights
 from maskreg.workspace.workspace import CheckpointLike, Workspace
-
-if TYPE_CHECKING:
-    from maskreg.artifact.reader import Artifact
-    from maskreg.checkpoint import Checkpoint
-    from maskreg.registry.chains import Chains
 
 CURRENT = "current"
 """The link to the latest checkpoint."""

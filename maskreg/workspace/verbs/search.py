@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
 from maskreg.catalog.query import Position, Query, Range, SearchResult
 from maskreg.errors import BadRefError, MaskregError, NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import Pattern, Ref, patterns_in
+from maskreg.registry import Registry
 from maskreg.registry.registry import similar_names
 from maskreg.registry.searching import LeftOut
 from maskreg.result import plain
 from maskreg.words import counted, human_bytes, percent
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import Workspace, opened
-
-if TYPE_CHECKING:
-    from maskreg.registry import Registry
-
 
 ROWS_SHOWN = 60
 """Rows of a list that an interactive session shows."""
