@@ -118,16 +118,12 @@ def _described(error: BaseException, context: click.Context | None) -> Failure:
         with of_command(context):
             return Failure(error.code, error.message, next_step(error), status, plain_facts(error.facts))
     if isinstance(error, click.ClickException):
-        return Failure("USAGE", _one_line(error.format_message()), _help_line(error), status)
+        return Failure("USAGE", " ".join(error.format_message().split()).removesuffix("."), _help_line(error), status)
     if isinstance(error, DeclinedError):
         return Failure("DECLINED", "nothing was changed", "", status)
     if status == INTERRUPTED:
         return Failure("INTERRUPTED", "interrupted", "", status)
     return Failure("BUG", f"{type(error).__name__}: {error}", "", status)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split()).removesuffix(".")
 
 
 def _help_line(error: click.ClickException) -> str:

@@ -52,8 +52,18 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None
     total = document["total"]
     scope = f"{counted(total['tensors'], 'tensor')}, {counted(total['numel'], 'coordinate')}"
     about = (("name", name), ("digest", digest), ("of", document["of"]), ("tensors", scope))
+    # What a reader asks first: how much moved, how far, and whether the rank is more than rounding's.
+    sparsity, norm = total["sparsity"]["exact"]["value"], total["relative_norm"]
+    sentence = (
+        f"{percent(None if sparsity is None else 1 - sparsity)} of {counted(total['numel'], 'coordinate')} moved, by "
+        f"{three_digits(norm['value'])} of the norm of the weights (rounding null {three_digits(norm['null'])})"
+    )
+    rank = total["figures"].get("stable_rank", {})
+    if rank.get("matrices"):
+        sentence += f"; mean stable rank {written('stable_rank', rank['mean'])} "
+        sentence += f"(rounding null {written('stable_rank', rank.get('null_mean'))})"
     blocks = [
-        paragraph(_sentence(total)),
+        paragraph(f"{sentence}."),
         fields(((label, _shown(text)) for label, text in about), _TEXT),
         _pooled(total),
         _figures(total["figures"], verbose=verbose),
@@ -110,20 +120,6 @@ def _points(group: Mapping[str, Any], chosen: Mapping[str, str]) -> list[Row]:
         )
         for point in group["checkpoints"]
     ]
-
-
-def _sentence(total: Mapping[str, Any]) -> str:
-    """What a reader asks first: how much moved, how far, and whether the rank is more than rounding's."""
-    sparsity, norm = total["sparsity"]["exact"]["value"], total["relative_norm"]
-    sentence = (
-        f"{percent(None if sparsity is None else 1 - sparsity)} of {counted(total['numel'], 'coordinate')} moved, by "
-        f"{three_digits(norm['value'])} of the norm of the weights (rounding null {three_digits(norm['null'])})"
-    )
-    rank = total["figures"].get("stable_rank", {})
-    if rank.get("matrices"):
-        sentence += f"; mean stable rank {written('stable_rank', rank['mean'])} "
-        sentence += f"(rounding null {written('stable_rank', rank.get('null_mean'))})"
-    return f"{sentence}."
 
 
 def _shown(text: str) -> str:

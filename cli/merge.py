@@ -137,7 +137,14 @@ def _tell(output: Output, merged: Merged) -> None:
     if merged.out is not None:
         output.note_files(merged.out, kept=merged.kept_files, skipped=merged.skipped_files)
     if not output.quiet:
-        output.data("\n".join(_table(merged)))
+        from .table import table
+
+        names = [printable(name) for name in merged.operands]
+        roles = sorted(merged.report.roles.items(), key=lambda item: -item[1].numel)
+        rows = [("role", "coordinates", *names, "any", "conflicts", "opposite signs", "result")]
+        rows += [_row(role, figures) for role, figures in [*roles, ("all", merged.report.whole)]]
+        title = f"{merged.method} of {counted(len(names), 'artifact')}: shares of the coordinates that moved"
+        output.data("\n".join([title, "", *table(rows)]))
     if merged.artifact is not None:
         from .summary import tell_stored
 
@@ -146,17 +153,6 @@ def _tell(output: Output, merged: Merged) -> None:
         tell_stored(output, merged.artifact)
     if merged.out is not None:
         output.value(str(merged.out))
-
-
-def _table(merged: Merged) -> list[str]:
-    from .table import table
-
-    names = [printable(name) for name in merged.operands]
-    roles = sorted(merged.report.roles.items(), key=lambda item: -item[1].numel)
-    rows = [("role", "coordinates", *names, "any", "conflicts", "opposite signs", "result")]
-    rows += [_row(role, figures) for role, figures in [*roles, ("all", merged.report.whole)]]
-    title = f"{merged.method} of {counted(len(names), 'artifact')}: shares of the coordinates that moved"
-    return [title, "", *table(rows)]
 
 
 def _row(role: str, figures: RoleFigures) -> tuple[str, ...]:

@@ -108,21 +108,17 @@ def read(data: bytes) -> Record | Ref | Digest | ShortDigest:
     if not lines:
         raise PipeError("the pipe is empty: the command before it failed or wrote nothing", piped="REF")
     if not any(line.lstrip().startswith(b"{") for line in lines):
-        return _bare(lines)
+        if len(lines) != 1:
+            raise PipeError(f"the pipe holds {len(lines)} references; one is needed", piped="REF")
+        try:
+            return parse_artifact(lines[0].decode(errors="replace").strip())
+        except BadRefError as error:
+            raise PipeError(f"neither a record nor a reference came down the pipe: {error}", piped="REF") from error
     values = [_object(line) for line in lines]
     _check_end(values)
     if len(values) != 2:
         raise PipeError(f"the pipe holds {counted(len(values) - 1, 'artifact')}; one is needed", piped="REF")
     return _record(values[0])
-
-
-def _bare(lines: list[bytes]) -> Ref | Digest | ShortDigest:
-    if len(lines) != 1:
-        raise PipeError(f"the pipe holds {len(lines)} references; one is needed", piped="REF")
-    try:
-        return parse_artifact(lines[0].decode(errors="replace").strip())
-    except BadRefError as error:
-        raise PipeError(f"neither a record nor a reference came down the pipe: {error}", piped="REF") from error
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -68,7 +68,8 @@ def expect_matched(cells: Cells) -> Expectation:
     a = b = 2 share 0, 1 or 2 coordinates with chances 1/6, 4/6, 1/6: mean 1, variance 1/3. Cells are int64 ``[k, 4]``,
     a 2x2 table (neither, A only, B only, both) for each stratum.
     """
-    n, a, b = _margins(cells)
+    full = cells[cells.sum(1) > 0].astype(np.float64)
+    n, a, b = full.sum(1), full[:, 1] + full[:, 3], full[:, 2] + full[:, 3]
     expected = a * b / n
     variance = expected * (n - a) * (n - b) / (n * np.maximum(n - 1, 1))
     return Expectation(float(expected.sum()), float(variance.sum()))
@@ -127,8 +128,3 @@ def _explained(n: Cells, drawn: Floats, other: Floats) -> float:
 def one_stratum(counts: OverlapCounts) -> Cells:
     """Counts as a single stratum, int64 ``[1, 4]``: neither, A only, B only, both."""
     return np.array([[counts.neither, counts.a - counts.both, counts.b - counts.both, counts.both]], np.int64)
-
-
-def _margins(cells: Cells) -> tuple[Floats, Floats, Floats]:
-    full = cells[cells.sum(1) > 0].astype(np.float64)
-    return full.sum(1), full[:, 1] + full[:, 3], full[:, 2] + full[:, 3]

@@ -152,7 +152,10 @@ class VerifiedObjects:
             key_lock.release()
 
     def _read_ahead(self, key: str, max_bytes: int) -> None:
-        following = self._objects.get(_next_shard(key))
+        # Key of the shard after another: ``data.zarr/delta/c/8`` after ``data.zarr/delta/c/7``.
+        array, separator, number = key.partition("/c/")
+        first, slash, rest = number.partition("/")
+        following = self._objects.get(f"{array}/c/{int(first) + 1}{slash}{rest}" if separator else "")
         if following is None or following.size > max_bytes:
             return
         with self._lock:
@@ -213,10 +216,3 @@ class VerifiedObjects:
     def _recycle(self, held: _Held) -> None:
         if held.memory.size >= _LARGE_BYTES and self.holds_shards:
             self._spare.append(held.memory)
-
-
-def _next_shard(key: str) -> str:
-    """Key of the shard after another: ``data.zarr/delta/c/8`` after ``data.zarr/delta/c/7``."""
-    array, separator, number = key.partition("/c/")
-    first, slash, rest = number.partition("/")
-    return f"{array}/c/{int(first) + 1}{slash}{rest}" if separator else ""

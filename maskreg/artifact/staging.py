@@ -115,10 +115,6 @@ class Staging:
         data = dump_manifest(manifest)
         digest = Digest.of(data)
         self.store.put(MANIFEST, data)
-        self._move(digest, manifest.objects)
-        return digest
-
-    def _move(self, digest: Digest, objects: tuple[Object, ...]) -> None:
         artifact = self._root / artifact_prefix(digest)
         make_folder(artifact.parent)
         self.store.sync()
@@ -127,8 +123,9 @@ class Staging:
         except OSError:
             if not artifact.is_dir():
                 raise
-            self._repair(digest, artifact, objects)
+            self._repair(digest, artifact, manifest.objects)
         sync_folder(artifact.parent)
+        return digest
 
     def _repair(self, digest: Digest, artifact: Path, objects: tuple[Object, ...]) -> None:
         waiting = self._root / incoming_prefix(digest) / self._folder.name

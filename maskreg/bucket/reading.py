@@ -82,7 +82,10 @@ class BucketFile:
         if len(data) < stop - first:
             return None
         if request is not None:
-            self._took(request, size)
+            with self._lock:
+                request.unread -= size
+                if request.unread <= 0 and request in self._requests:
+                    self._requests.remove(request)
         return data[offset - first : stop - first]
 
     def expect(self, offset: int, size: int) -> int:
@@ -129,12 +132,6 @@ class BucketFile:
         if request.answer is None:
             request.answer = self.path.bucket.pool.submit(self._read, request.start, request.stop)
         return request.answer
-
-    def _took(self, request: _Request, size: int) -> None:
-        with self._lock:
-            request.unread -= size
-            if request.unread <= 0 and request in self._requests:
-                self._requests.remove(request)
 
     def _read(self, start: int, stop: int) -> Buffer:
         return self.path.bucket.read(self.path.key, start, stop, self._etag)

@@ -29,7 +29,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from maskreg.checkpoint.files import AGAIN, OpenFile
 from maskreg.checkpoint.pickles import PICKLE_ERRORS, check
-from maskreg.checkpoint.pieces import Box, Piece, Shape
+from maskreg.checkpoint.pieces import Box, Piece
 from maskreg.errors import ConfigError, CorruptError, FormatError, LimitError, MaskregError
 from maskreg.extras import requiring
 from maskreg.limits import LIMITS, Limits
@@ -251,7 +251,9 @@ def _part(tensor: Any) -> Part:
             raise FormatError(f"its processes hold values that are not reduced yet ({kind})")
     for axis in _order(spec):
         if (dim := getattr(spec.placements[axis], "dim", None)) is not None:
-            box = _cut(box, dim, _mesh_shape(spec.mesh)[axis], coordinate[axis])
+            # Until torch 2.8 a mesh is saved as a tensor of its processes.
+            saved = vars(spec.mesh).get("mesh")
+            box = _cut(box, dim, tuple(spec.mesh.shape if saved is None else saved.shape)[axis], coordinate[axis])
     return Part(tensor._local_tensor, box)
 
 
@@ -273,12 +275,6 @@ def _cut(box: Box, dim: int, count: int, at: int) -> Box:
     begin[dim] += skipped
     shape[dim] = min(part, shape[dim] - skipped)
     return Box(tuple(begin), tuple(shape))
-
-
-def _mesh_shape(mesh: Any) -> Shape:
-    # Until torch 2.8 a mesh is saved as a tensor of its processes.
-    saved = vars(mesh).get("mesh")
-    return tuple(mesh.shape if saved is None else saved.shape)
 
 
 def _order(spec: Any) -> tuple[int, ...]:

@@ -241,18 +241,6 @@ def _open(location: BucketPath | str, download: bool, limits: Limits, reopen: Re
     if hub is None or link:
         fault = "a dangling link" if link else "no such file or directory"
         raise NotFoundError(f"{text}: {fault}", hint=f"a checkpoint is {_ACCEPTED}")
-    return _open_cached(hub, download, limits, reopen)
-
-
-def _listing(location: BucketPath) -> str:
-    """The next step where there is nothing: to see what is in the nearest prefix that exists."""
-    folder = location.parent
-    while folder.key and not folder.exists():
-        folder = folder.parent
-    return f"see what is there: {folder.listing}"
-
-
-def _open_cached(hub: HubId, download: bool, limits: Limits, reopen: Reopen) -> Checkpoint:
     directory = snapshot(hub, download=download)
     try:
         return format_of(directory).open(directory, hub=hub_identity(directory), limits=limits, reopen=reopen)
@@ -261,3 +249,11 @@ def _open_cached(hub: HubId, download: bool, limits: Limits, reopen: Reopen) -> 
         if download:
             raise
         raise not_cached(hub) from error
+
+
+def _listing(location: BucketPath) -> str:
+    """The next step where there is nothing: to see what is in the nearest prefix that exists."""
+    folder = location.parent
+    while folder.key and not folder.exists():
+        folder = folder.parent
+    return f"see what is there: {folder.listing}"

@@ -257,7 +257,8 @@ def role_of(name: str) -> str:
     mergers between towers, patch convolutions and rotary tables are ``other``.
     """
     parts = _segments(name.lower())
-    if _is_plain_head(parts):
+    # ``output.weight`` of the original Llama layout, and the shared head of DeepSeek's multi-token prediction layer.
+    if parts[:-1] in (["output"], ["model", "output"]) or parts[-3:-1] == ["shared_head", "head"]:
         return "lm_head"
     for role, pattern in _TABLE:
         if any(map(pattern.fullmatch, parts)):
@@ -311,11 +312,6 @@ def _tower(parts: list[str]) -> list[str]:
         elif part not in (_WITHIN_TOWER if in_tower else _NEUTRAL):
             label.append(part)
     return label
-
-
-def _is_plain_head(parts: list[str]) -> bool:
-    # ``output.weight`` of the original Llama layout, and the shared head of DeepSeek's multi-token prediction layer.
-    return parts[:-1] in (["output"], ["model", "output"]) or parts[-3:-1] == ["shared_head", "head"]
 
 
 # Matrices that write into the stream; all others read from it.

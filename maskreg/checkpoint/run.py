@@ -70,12 +70,8 @@ def _expanded(base: Location, parts: list[str]) -> Iterator[Location]:
 
 
 def _without_links(paths: list[Location]) -> list[Location]:
-    real = {path for path in paths if not _is_link(path)}
+    real = {path for path in paths if not (isinstance(path, Path) and path.is_symlink())}
     return [path for path in paths if path in real or path.resolve() not in {other.resolve() for other in real}]
-
-
-def _is_link(path: Location) -> bool:
-    return isinstance(path, Path) and path.is_symlink()
 
 
 def _stamps(path: Location) -> list[tuple[str, int, str]]:

@@ -324,18 +324,14 @@ def _open_shard(path: Location, files: Files, limits: Limits) -> tuple[OpenFile,
     file = files.open(path)
     with in_folder(path.parent):
         try:
-            return file, _read_header(file, limits)
+            size, name = file.size, file.path.name
+            first = bytearray(min(LENGTH_BYTES, size))
+            file.fill(memoryview(first), 0)
+            header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, name, limits))
+            if not file.fill(memoryview(header), 0):
+                raise CorruptError(name, "cut short while it was read")
+            return file, parse_header(bytes(header), size - len(header), name, limits)
         except FormatError as error:
             head = bytearray(min(HEAD_BYTES, file.size))
             file.fill(memoryview(head), 0)
             raise explained(error, path, bytes(head), file.size) from error
-
-
-def _read_header(file: OpenFile, limits: Limits) -> Shard:
-    size, name = file.size, file.path.name
-    first = bytearray(min(LENGTH_BYTES, size))
-    file.fill(memoryview(first), 0)
-    header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, name, limits))
-    if not file.fill(memoryview(header), 0):
-        raise CorruptError(name, "cut short while it was read")
-    return parse_header(bytes(header), size - len(header), name, limits)

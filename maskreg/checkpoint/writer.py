@@ -97,7 +97,14 @@ class CheckpointWriter:
                         f"{self.out}: more data than the {self._plan.data_bytes:,} bytes that were planned"
                     )
                 piece = rest[: self._stops[number] - offset]
-                self._write(number, offset, piece)
+                file = self._files[number]
+                with self._lock:
+                    handle = file.handle or self._open(file)
+                handle.write_at(self._place(number, offset), piece)
+                with self._lock:
+                    file.missing -= len(piece)
+                    if not file.missing:
+                        self._syncing.append(self._syncer.submit(file.close))
                 offset, rest = offset + len(piece), rest[len(piece) :]
 
     def phase(self, offset: int) -> int:
@@ -109,16 +116,6 @@ class CheckpointWriter:
         """Where in its file a byte of the stream lies."""
         shard = self._files[number].shard
         return len(shard.header) + offset - (self._stops[number] - shard.data_bytes)
-
-    def _write(self, number: int, offset: int, piece: memoryview) -> None:
-        file = self._files[number]
-        with self._lock:
-            handle = file.handle or self._open(file)
-        handle.write_at(self._place(number, offset), piece)
-        with self._lock:
-            file.missing -= len(piece)
-            if not file.missing:
-                self._syncing.append(self._syncer.submit(file.close))
 
     def _open(self, file: _File) -> DirectFile:
         file.handle = self._output.create(file.shard.file_name)

@@ -88,7 +88,7 @@ def library() -> Library | None:
     """The kernels that this process uses; None to do without."""
     if not _in_use:
         name = os.environ.get(_VARIABLE, "")
-        _in_use.append(_named(name) if name else _best())
+        _in_use.append(_named(name) if name else next(filter(None, map(_load, reversed(LEVELS))), None))
     return _in_use[-1]
 
 
@@ -130,7 +130,3 @@ def _named(name: str) -> Library | None:
             f"{_VARIABLE} is {name!r}, but this machine has {', '.join(available())}", hint=f"unset {_VARIABLE}"
         )
     return _load(name) if name in LEVELS else None
-
-
-def _best() -> Library | None:
-    return next(filter(None, map(_load, reversed(LEVELS))), None)

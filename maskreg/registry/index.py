@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -121,24 +121,18 @@ class Index:
         # A catalog may be behind the log, or know what it has lost.
         damaged: dict[Ref, DataError] = {**known, **lost(log, answer.numbers)}
         if late := behind(log, answer.numbers):
-            damaged |= self._catch_up(catalog, late)
+            for ref in late:
+                try:
+                    if (head := self._refs.head(ref)) is not None:
+                        catalog.put_ref(head)
+                except DataError as error:
+                    damaged[ref] = error
             answer = catalog.answer(query)
         left_out = list(self._unindexed(catalog, answer))
         if len(left_out) < len(answer.unindexed):
             # What was damaged or missing is there now, and has been indexed.
             answer = catalog.answer(query)
         return without(Search(tuple(answer.results), tuple(left_out)), damaged)
-
-    def _catch_up(self, catalog: Catalog, tags: Iterable[Ref]) -> dict[Ref, DataError]:
-        """Index the latest entries of these tags; those that cannot be read, and why."""
-        unread: dict[Ref, DataError] = {}
-        for ref in tags:
-            try:
-                if (head := self._refs.head(ref)) is not None:
-                    catalog.put_ref(head)
-            except DataError as error:
-                unread[ref] = error
-        return unread
 
     def _unindexed(self, catalog: Catalog, answer: Answer) -> Iterator[LeftOut]:
         reasons: dict[Digest, MaskregError] = {}
@@ -306,7 +300,10 @@ class Index:
             try:
                 opened = open_catalog(self.url)
                 if fill:
-                    self._fill_if_new(opened)
+                    filled, uuid = opened.filled_from(), self._uuid()
+                    # A registry that nothing was ever written to has nothing to fill it with.
+                    if filled != uuid and (filled is not None or uuid or any(self._refs.tags())):
+                        self._fill(opened)
                 self._opened = opened
             except MaskregError as error:
                 self.problem = error
@@ -319,12 +316,6 @@ class Index:
         if opened is None:
             raise self.problem or NotFoundError("this registry has no catalog")
         return opened
-
-    def _fill_if_new(self, catalog: Catalog) -> None:
-        filled, uuid = catalog.filled_from(), self._uuid()
-        # A registry that nothing was ever written to has nothing to fill it with.
-        if filled != uuid and (filled is not None or uuid or any(self._refs.tags())):
-            self._fill(catalog)
 
     def _fill(self, catalog: Catalog, *, progress: Progress = SILENT) -> Rebuilt:
         damaged: list[MaskregError] = []

@@ -171,7 +171,13 @@ def search_server(server: Service, query: Query) -> Search:
     from maskreg.store.message import understanding
 
     query.check()
-    asked = _parameters(query)
+    asked = {
+        **({"text": query.text} if query.text else {}),
+        **query.texts,
+        **{key: f"{low!r}..{high!r}" for key, (low, high) in query.ranges.items()},
+        "sort": f"{query.sort}:{'desc' if query.descending else 'asc'}",
+        "limit": str(min(query.limit or MOST_ITEMS, MOST_ITEMS)),
+    }
     results: list[SearchResult] = []
     left_out: list[LeftOut] = []
     limit = MOST_ITEMS if query.limit is None else query.limit
@@ -200,16 +206,6 @@ def overlaps_on_server(server: Service, digest: Digest) -> dict[str, Measurement
             )
             for metric, row in rows.items()
         }
-
-
-def _parameters(query: Query) -> dict[str, str]:
-    return {
-        **({"text": query.text} if query.text else {}),
-        **query.texts,
-        **{key: f"{low!r}..{high!r}" for key, (low, high) in query.ranges.items()},
-        "sort": f"{query.sort}:{'desc' if query.descending else 'asc'}",
-        "limit": str(min(query.limit or MOST_ITEMS, MOST_ITEMS)),
-    }
 
 
 def _is_wanted(project: str, query: Query) -> bool:

@@ -63,7 +63,11 @@ def headroom_map(matrix: PairMatrix, theme: Theme, size: Size = WIDE) -> Figure:
     height = min(11.0, (1.9 if size.narrow else 1.5) + count * min(side, 0.42))
     figure = Figure(figsize=(size.width, height), layout="constrained")
     axes = figure.add_subplot()
-    shades = ScalarMappable(_scale(values, answered), theme.heat)
+    # As far on either side of zero as the pairs with an answer, or else all pairs, go.
+    known = ~np.isnan(values)
+    chosen = values[known & answered] if (known & answered).any() else values[known]
+    end = max(float(np.abs(chosen).max(initial=0.0)), 1e-3)
+    shades = ScalarMappable(Normalize(-end, end), theme.heat)
     colors = shades.to_rgba(np.nan_to_num(values))
     colors[..., 3] = np.where(np.isnan(values), 0.0, np.where(answered, 1.0, _FADED))
     _draw_cells(axes, colors, theme if count <= LABELS else None)
@@ -87,14 +91,6 @@ def texts_of(values: npt.NDArray[np.float64], room: tuple[float, float]) -> list
 def _signed(value: float, digits: int) -> str:
     # Without the sign of a zero.
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
-
-
-def _scale(values: npt.NDArray[np.float64], answered: npt.NDArray[np.bool_]) -> Normalize:
-    """As far on either side of zero as the pairs with an answer, or else all pairs, go."""
-    known = ~np.isnan(values)
-    chosen = values[known & answered] if (known & answered).any() else values[known]
-    end = max(float(np.abs(chosen).max(initial=0.0)), 1e-3)
-    return Normalize(-end, end)
 
 
 def _label(axes: Any, matrix: PairMatrix, size: Size) -> None:

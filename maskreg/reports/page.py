@@ -131,6 +131,7 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
     mark, heading, sentence = words.answer(findings)
     geometry = GEOMETRY if findings.geometry or findings.trajectory else {}
     plots = plots_of(findings) if plots is None else plots
+    rank = findings.geometry.figures.get(STABLE) if findings.geometry else None
     return render(
         "page.html.j2",
         findings=findings,
@@ -153,7 +154,7 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
         figures=_figures(findings),
         presets=PRESETS,
         groups=group_numbers(findings.trajectory) if findings.trajectory else None,
-        rank=_rank(findings),
+        rank=rank if rank is not None and rank.median is not None and rank.null_median is not None else None,
         term=Definitions(),
         light=LIGHT,
         dark=DARK,
@@ -211,8 +212,3 @@ def _figures(findings: Findings) -> list[tuple[str, dict[str, Summary]]]:
     defined = {name: figure for name, figure in findings.geometry.figures.items() if figure.mean is not None}
     key = {name: defined[name] for name in words.KEY if name in defined}
     return [("key", key), ("rest", {name: figure for name, figure in defined.items() if name not in key})]
-
-
-def _rank(findings: Findings) -> Summary | None:
-    rank = findings.geometry.figures.get(STABLE) if findings.geometry else None
-    return rank if rank is not None and rank.median is not None and rank.null_median is not None else None

@@ -40,16 +40,12 @@ class Plot:
 def svg(plot: Plot, theme: Theme, size: Size = WIDE) -> str:
     """A plot as an SVG document, drawn once: a page shows what it offers for download, and what is exported."""
     if (theme, size) not in plot._documents:
-        plot._documents[theme, size] = _document(plot, theme, size)
+        buffer = io.StringIO()
+        with mpl.rc_context(style(theme, _salt(plot, theme, size))):
+            plot.draw(theme, size).savefig(buffer, format="svg", metadata={"Date": None, "Creator": "maskreg"})
+        # Matplotlib leaves trailing spaces.
+        plot._documents[theme, size] = "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
     return plot._documents[theme, size]
-
-
-def _document(plot: Plot, theme: Theme, size: Size) -> str:
-    buffer = io.StringIO()
-    with mpl.rc_context(style(theme, _salt(plot, theme, size))):
-        plot.draw(theme, size).savefig(buffer, format="svg", metadata={"Date": None, "Creator": "maskreg"})
-    # Matplotlib leaves trailing spaces.
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
 def png(plot: Plot, theme: Theme, dpi: int = PNG_DPI) -> bytes:

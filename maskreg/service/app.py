@@ -76,21 +76,17 @@ class DescribedApp(FastAPI):
         """The document; made once."""
         if self.openapi_schema is None:
             document = get_openapi(title=self.title, version=self.version, routes=self.routes)
-            _describe(document)
+            components = document.setdefault("components", {})
+            schemas = components.setdefault("schemas", {})
+            for name in _UNSEEN:
+                schemas.pop(name, None)
+            schemas["Problem"] = _PROBLEM
+            components["securitySchemes"] = _SCHEMES
+            for path, operations in document["paths"].items():
+                for operation in operations.values():
+                    _describe_operation(path, operation)
             self.openapi_schema = document
         return self.openapi_schema
-
-
-def _describe(document: dict[str, Any]) -> None:
-    components = document.setdefault("components", {})
-    schemas = components.setdefault("schemas", {})
-    for name in _UNSEEN:
-        schemas.pop(name, None)
-    schemas["Problem"] = _PROBLEM
-    components["securitySchemes"] = _SCHEMES
-    for path, operations in document["paths"].items():
-        for operation in operations.values():
-            _describe_operation(path, operation)
 
 
 def _describe_operation(path: str, operation: dict[str, Any]) -> None:

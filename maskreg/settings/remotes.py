@@ -209,17 +209,13 @@ def check_catalog(url: str, where: str) -> None:
     bare = f"{match['scheme']}://{user}{'@' * bool(user)}{match['host'] or ''}{match['port'] or ''}{database}"
     if match["password"] is not None:
         raise ConfigError(f"{where}: a URL must not hold a password; write {bare}", hint=_CATALOG_HINT)
-    if not _harmless(match["query"] or ""):
+    pairs = parse_qsl(match["query"] or "", keep_blank_values=True)
+    if not all(key in CATALOG_KEYS and _VALUE.fullmatch(value) for key, value in pairs):
         raise ConfigError(
             f"{where}: a URL must not hold a password; its query may only have options that cannot hold one, such as "
             f"sslmode, passfile and connect_timeout; write {bare}",
             hint=f"{_CATALOG_HINT}, and other options into PGOPTIONS",
         )
-
-
-def _harmless(query: str) -> bool:
-    pairs = parse_qsl(query, keep_blank_values=True)
-    return all(key in CATALOG_KEYS and _VALUE.fullmatch(value) for key, value in pairs)
 
 
 def _decoded(text: str) -> str:

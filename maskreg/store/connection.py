@@ -79,7 +79,10 @@ class Connection:
             try:
                 answer = self._follow(message)
             except LostError as lost:
-                problem = self._unavailable(message, lost)
+                problem = UnavailableError(
+                    f"{self.url}: {message.method.lower()}: the service does not answer ({lost})",
+                    hint="check the URL and the network; offline: MASKREG_OFFLINE=1 uses what is on this machine",
+                )
                 # A host that is gone answers nothing, however often it is asked; one that restarts refuses at once.
                 is_gone = lost.unsent and time.monotonic() - begun >= connect_seconds
                 if is_gone or not (message.repeatable or lost.unsent):
@@ -90,7 +93,8 @@ class Connection:
             problem = refused(self.url, answer.status, answer.headers, answer.data)
             if answer.status not in _PASSING:
                 raise problem
-            pause = max(pause, _requested_pause(answer.headers))
+            text = answer.headers.get("retry-after", "")
+            pause = max(pause, float(text) if text.isascii() and text.isdigit() else 0.0)
             if pause > _LONGEST_PAUSE_S:
                 break
         raise problem
@@ -217,12 +221,6 @@ class Connection:
                 self._connected = Transport(options.ca_bundle, connect_seconds, read_seconds)
             return self._connected
 
-    def _unavailable(self, message: Message, lost: LostError) -> UnavailableError:
-        return UnavailableError(
-            f"{self.url}: {message.method.lower()}: the service does not answer ({lost})",
-            hint="check the URL and the network; offline: MASKREG_OFFLINE=1 uses what is on this machine",
-        )
-
 
 def _well_formed(url: str) -> str:
     # A port beyond all ports and an open bracket are found when they are asked for.
@@ -232,8 +230,3 @@ def _well_formed(url: str) -> str:
 
 def _origin(parts: SplitResult) -> tuple[str, str, int]:
     return parts.scheme, (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def _requested_pause(headers: Mapping[str, str]) -> float:
-    text = headers.get("retry-after", "")
-    return float(text) if text.isascii() and text.isdigit() else 0.0

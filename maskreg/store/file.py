@@ -261,7 +261,12 @@ class FileStore(Store):
     @contextlib.contextmanager
     def _temporary(self, data: bytes) -> Iterator[Path]:
         folder = self.root / TEMPORARY
-        self._make_folder(folder)
+        if not self.root.exists():
+            make_root(self.root)
+            sync_folder(self.root.parent)
+        make_folder(folder)
+        if folder.is_symlink():
+            raise _is_link(folder)
         self._sweep(folder)
         path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex}"
         try:
@@ -272,14 +277,6 @@ class FileStore(Store):
             yield path
         finally:
             path.unlink(missing_ok=True)
-
-    def _make_folder(self, folder: Path) -> None:
-        if not self.root.exists():
-            make_root(self.root)
-            sync_folder(self.root.parent)
-        make_folder(folder)
-        if folder.is_symlink():
-            raise _is_link(folder)
 
     def _sweep(self, folder: Path) -> None:
         # Once per store object: files that a crash left behind a day ago or more.

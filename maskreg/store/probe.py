@@ -60,7 +60,10 @@ def probe(store: Store) -> Probe:
             raise
         return Probe("untried", error.message, writable=False)
     try:
-        _check_round_trip(store, folder, written)
+        if _try(store, "get", lambda: store.get(written, max_bytes=64)) != b"written":
+            raise CorruptError(written, f"{store.url} returns other bytes than were written")
+        if _try(store, "list", lambda: [info.key for info in store.list(folder)]) != [written]:
+            raise CorruptError(written, f"{store.url} does not list an object that was just written")
         return _try(store, "create", lambda: _create_twice(store, created))
     finally:
         _try(store, "delete", lambda: store.delete([written, created]))
@@ -74,13 +77,6 @@ def _readable(store: Store, folder: str, key: str) -> bool:
         return not any(store.list(folder))
     except NotAllowedError:
         return False
-
-
-def _check_round_trip(store: Store, folder: str, key: str) -> None:
-    if _try(store, "get", lambda: store.get(key, max_bytes=64)) != b"written":
-        raise CorruptError(key, f"{store.url} returns other bytes than were written")
-    if _try(store, "list", lambda: [info.key for info in store.list(folder)]) != [key]:
-        raise CorruptError(key, f"{store.url} does not list an object that was just written")
 
 
 def _create_twice(store: Store, key: str) -> Probe:

@@ -178,7 +178,12 @@ class _Drawing(Chooser):
         self._keys: dict[str, int] = {}
         self._hashing = xxhash.xxh3_64()
         if spec.kind.name in STARTS:
-            self._check_some_drawn()
+            reasons: dict[str, list[str]] = {}
+            for row in self._artifact.tensors:
+                if row.numel:
+                    reasons.setdefault(self._why_unchanged(row), []).append(row.name)
+            if "" not in reasons:
+                self._refuse(reasons or {"there are no coordinates": []})
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -202,14 +207,6 @@ class _Drawing(Chooser):
     def end(self) -> None:
         if self._unchanged and not self._any_drawn:
             self._refuse(self._unchanged)
-
-    def _check_some_drawn(self) -> None:
-        reasons: dict[str, list[str]] = {}
-        for row in self._artifact.tensors:
-            if row.numel:
-                reasons.setdefault(self._why_unchanged(row), []).append(row.name)
-        if "" not in reasons:
-            self._refuse(reasons or {"there are no coordinates": []})
 
     def _refuse(self, reasons: Mapping[str, Sequence[str]]) -> NoReturn:
         listing = "; ".join(f"{why}: {listed(names)}" if len(reasons) > 1 else why for why, names in reasons.items())
@@ -327,7 +324,10 @@ class _Ranking(Chooser):
 
     def choose(self, rows: Sequence[Tensor]) -> Choices:
         if self._spec.kind.name == "principal":
-            return self._principal(rows)
+            # Checks the leaves once; the matrices are read unchecked below.
+            for _ in self._sweeper.sweep(rows, lambda span: None, check=True):
+                pass
+            return {row.name: self._kept(row, partial(self._in_slice, row)) for row in rows}
         return self._safe(rows) if self._spec.kind.name == "safe" else self._low(rows)
 
     def _low(self, rows: Sequence[Tensor]) -> Choices:
@@ -363,12 +363,6 @@ class _Ranking(Chooser):
                 chosen[name] = chosen[name]._replace(cut=span.start + int(places[left[name] - 1]) + 1)
             left[name] -= min(left[name], places.size)
         return chosen
-
-    def _principal(self, rows: Sequence[Tensor]) -> Choices:
-        # Checks the leaves once; the matrices are read unchecked below.
-        for _ in self._sweeper.sweep(rows, lambda span: None, check=True):
-            pass
-        return {row.name: self._kept(row, partial(self._in_slice, row)) for row in rows}
 
     def _safe(self, rows: Sequence[Tensor]) -> Choices:
         alpha = self._spec.alpha or 0.0

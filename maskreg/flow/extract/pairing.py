@@ -90,8 +90,14 @@ def paired(
 ) -> tuple[tuple[Pair, ...], tuple[str, ...]]:
     """The same by names, dtypes and shapes alone, so that tied weights are pairs of their own."""
     _refuse_other_kinds(source, target)
-    if not mask_only:
-        _refuse_wide_source(source)
+    if not mask_only and is_wide(source):
+        wide = tuple(t.name for t in source.tensors.values() if t.dtype in WIDE)
+        raise PairMismatchError(
+            f"the source is stored in {source.tensors[wide[0]].dtype}: bits below bf16 precision differ nearly "
+            "everywhere, so a delta would be as large as the checkpoint; only its bf16 mask is useful",
+            wide,
+            hint="add --mask-only, or extract from the bf16 checkpoint that training started from",
+        )
     pairs: list[Pair] = []
     mismatches: dict[str, str] = {}
     added = [name for name in target.tensors if name not in source.tensors]
@@ -155,17 +161,6 @@ def is_wide(source: Checkpoint) -> bool:
     """Whether a source is stored in 32 bits or more only, so that it allows masks but no deltas."""
     dtypes = {t.dtype for t in source.tensors.values()}
     return bool(dtypes & WIDE) and not dtypes & HALF
-
-
-def _refuse_wide_source(source: Checkpoint) -> None:
-    if is_wide(source):
-        wide = tuple(t.name for t in source.tensors.values() if t.dtype in WIDE)
-        raise PairMismatchError(
-            f"the source is stored in {source.tensors[wide[0]].dtype}: bits below bf16 precision differ nearly "
-            "everywhere, so a delta would be as large as the checkpoint; only its bf16 mask is useful",
-            wide,
-            hint="add --mask-only, or extract from the bf16 checkpoint that training started from",
-        )
 
 
 def _do_not_pair_up(mismatches: Mapping[str, str]) -> str:

@@ -128,7 +128,9 @@ class SpanMerger:
         return result
 
     def _require_finite(self, merged: Bits, nonfinite: _Bools | None, dtype: str, name: str, first: int) -> None:
-        overflown = _is_nonfinite(merged, dtype)
+        # Which stored bits are NaN or infinite: their exponent is all ones.
+        exponent = merged.dtype.type(_EXPONENTS[dtype])
+        overflown: _Bools = (merged & exponent) == exponent
         if nonfinite is not None:
             overflown &= ~nonfinite
         if overflown.any():
@@ -179,13 +181,6 @@ class SpanMerger:
 def add_up(sums: Sums, more: Sums) -> Sums:
     """The sum of two measures, of which the first can be empty."""
     return sums + more if sums.size else more
-
-
-def _is_nonfinite(bits: Bits, dtype: str) -> _Bools:
-    """Which stored bits are NaN or infinite: their exponent is all ones."""
-    exponent = bits.dtype.type(_EXPONENTS[dtype])
-    infinite: _Bools = (bits & exponent) == exponent
-    return infinite
 
 
 def _without_nonfinite(source: Floats, targets: Sequence[Floats], updates: Sequence[Floats]) -> _Bools | None:

@@ -122,7 +122,15 @@ def submit(service: Served, principal: Writer, body: PatchRequest) -> Job:
         case MergeRequest():
             new = _merge(service, jobs, body, principal)
         case ExtractRequest():
-            new = _extract(service, jobs, body, principal)
+            from maskreg.tensors.rules import parse_rule
+
+            name = _settable(service, body.name, principal)
+            for checkpoint in (body.source, body.target):
+                jobs.sources.path(checkpoint)
+            parse_rule(body.rule)
+            Card(body.family, body.method, body.license, body.description).checked()
+            values = {**body.model_dump(exclude={"kind"}), "name": str(name)}
+            new = NewJob("extract", name.project, principal.name, f"{name.project}/{name.name}:{name.tag}", values)
     service.accounts.projects.ensure(new.project, principal)
     job = service.queue.submit(new, jobs.limits)
     service.accounts.log(principal, "submit job", project=job.project, subject=job.id)
@@ -207,18 +215,6 @@ def _merge(service: Service, jobs: JobConfig, request: MergeRequest, by: Princip
     artifacts, mask = pinned[: len(request.artifacts)], pinned[-1] if request.mask else None
     values = {**request.model_dump(exclude={"kind"}), "name": str(name), "artifacts": artifacts, "mask": mask}
     return NewJob("merge", name.project, by.name, f"{name.project}/{name.name}:{name.tag}", values)
-
-
-def _extract(service: Service, jobs: JobConfig, request: ExtractRequest, by: Principal) -> NewJob:
-    from maskreg.tensors.rules import parse_rule
-
-    name = _settable(service, request.name, by)
-    for checkpoint in (request.source, request.target):
-        jobs.sources.path(checkpoint)
-    parse_rule(request.rule)
-    Card(request.family, request.method, request.license, request.description).checked()
-    values = {**request.model_dump(exclude={"kind"}), "name": str(name)}
-    return NewJob("extract", name.project, by.name, f"{name.project}/{name.name}:{name.tag}", values)
 
 
 def _settable(service: Service, text: str, by: Principal) -> Ref:

@@ -165,7 +165,8 @@ def take_steps(updates: Sequence[Update]) -> None:
 
 def _step_words(tensors: TensorCodes, mask: MaskWords, step: AdamWFactors | SGDNumbers, begin: int, end: int) -> None:
     own = _masked(mask, begin, end)
-    values = _values(tensors, own)
+    codes = tensors.weights[own.coordinates]
+    values = take_masters(codes, tensors.master[own.entries]) if tensors.master.size else widen(codes)
     with np.errstate(all="ignore"):
         slopes = _slopes(tensors, own) * step.scale
         first, second = tensors.first[own.entries], tensors.second[own.entries]
@@ -268,11 +269,6 @@ def _masked(mask: MaskWords, begin: int, end: int) -> _Masked:
 
 def _slopes(tensors: TensorCodes, own: _Masked) -> Floats:
     return tensors.packed[own.entries] if tensors.packed.size else widen(tensors.gradient[own.coordinates])
-
-
-def _values(tensors: TensorCodes, own: _Masked) -> Floats:
-    codes = tensors.weights[own.coordinates]
-    return take_masters(codes, tensors.master[own.entries]) if tensors.master.size else widen(codes)
 
 
 def _store(tensors: TensorCodes, own: _Masked, values: Floats) -> None:

@@ -185,7 +185,12 @@ class MaskedOptimizer(torch.optim.Optimizer):
                 self._state_of(item)
         elif not self._store.is_updated(item):
             check_group(item.group, self.defaults, f"the group of {item.name}")
-            if self._admits(item):
+            # Whether the gradient of a parameter may be used in the backward pass.
+            square = next(self._store.square_sums([item], masked=True)) if self._clipping.needs_norm else None
+            norm = 0.0 if square is None else math.sqrt(float(square))
+            admitted = self._clipping.admits(norm, f"the gradient of {item.name}", "the parameter was not updated")
+            self.skipped += not admitted
+            if admitted:
                 self._update([item], 1.0)
             self._store.mark_updated(item)
 
@@ -200,14 +205,6 @@ class MaskedOptimizer(torch.optim.Optimizer):
             self.skipped += 1
             return None
         return self._clipping.factor(self.grad_norm)
-
-    def _admits(self, item: MaskedParameter) -> bool:
-        """Whether the gradient of a parameter may be used in the backward pass."""
-        square = next(self._store.square_sums([item], masked=True)) if self._clipping.needs_norm else None
-        norm = 0.0 if square is None else math.sqrt(float(square))
-        admitted = self._clipping.admits(norm, f"the gradient of {item.name}", "the parameter was not updated")
-        self.skipped += not admitted
-        return admitted
 
     # -- steps
 

@@ -148,10 +148,6 @@ def _check(options: Mapping[str, Any], limits: Mapping[str, tuple[Callable[[floa
             raise UsageError(
                 f"{name}{owner} cannot be {value!r}", hint=f"{name}: {'two numbers, each ' * pair}{wording}"
             )
-    _check_products(options, owner)
-
-
-def _check_products(options: Mapping[str, Any], owner: str) -> None:
     # What the first step of AdamW multiplies with: see maskreg.train.optim.step.
     rate, decay = _number(options.get("lr", 0)), _number(options.get("weight_decay", 0))
     beta = _number(_items(options.get("betas", (0,)))[0])

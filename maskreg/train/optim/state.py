@@ -181,7 +181,16 @@ def restored(item: MaskedParameter, state: Mapping[str, Any]) -> dict[str, Any]:
         if key == MASK:
             local[key] = _fingerprint(item)
         elif _is_vector(value):
-            _check_vector(item, key, value)
+            if tuple(value.shape) != (item.order.total,):
+                raise DataError(
+                    f"{key} of {item.name} has shape {list(value.shape)}, but its mask {item.order.total:,} coordinates"
+                )
+            if hasattr(value, "device_mesh") and not is_local_share(value):
+                raise DataError(
+                    f"{key} of {item.name} is another process's share of it, as torch.save writes of sharded state",
+                    hint="save and load with torch.distributed.checkpoint; or let each process load the file that it"
+                    " saved, in as many processes",
+                )
             if item.layout.mesh is not None and hasattr(value, "placements"):
                 exchange = exchange or Exchange.of(item.layout, item.order)
             local[key] = _local_vector(item, value, exchange)
@@ -198,19 +207,6 @@ def _check_mask(item: MaskedParameter, fingerprint: torch.Tensor | None) -> None
     if bytes(fingerprint.to("cpu", torch.uint8).tolist()) != item.fingerprint:
         raise DataError(
             f"the saved state of {item.name} is of another mask", hint="resume with the mask that it was saved with"
-        )
-
-
-def _check_vector(item: MaskedParameter, key: str, value: torch.Tensor) -> None:
-    if tuple(value.shape) != (item.order.total,):
-        raise DataError(
-            f"{key} of {item.name} has shape {list(value.shape)}, but its mask {item.order.total:,} coordinates"
-        )
-    if hasattr(value, "device_mesh") and not is_local_share(value):
-        raise DataError(
-            f"{key} of {item.name} is another process's share of it, as torch.save writes of sharded state",
-            hint="save and load with torch.distributed.checkpoint; or let each process load the file that it"
-            " saved, in as many processes",
         )
 
 

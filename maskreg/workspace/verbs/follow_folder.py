@@ -104,7 +104,15 @@ class _Folder(Weights):
         self._state = folder / _STATE
         self._from_source: Checkpoint | None = None
         self._source_root = ""
-        _check_free(folder)
+        # What does not belong to it is not ours to remove later.
+        if folder.exists() and not folder.is_dir():
+            raise OutputExistsError(folder, reason="and is not a folder", hint="choose another -o")
+        if folder.is_dir() and not (folder / _STATE).is_dir() and any(folder.iterdir()):
+            raise OutputExistsError(folder, reason="and holds other files", hint="choose another -o")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CannotCreateError(f"{folder} cannot be made: {error.strerror}") from error
         self._lock()
         # Now, so that a path that is wrong is not waited for.
         with ExitStack() as failed:
@@ -208,15 +216,3 @@ class _Folder(Weights):
             raise TryAgainError(
                 f"another process follows with {self._folder}", hint="give each its own folder"
             ) from error
-
-
-def _check_free(out: Path) -> None:
-    # What does not belong to it is not ours to remove later.
-    if out.exists() and not out.is_dir():
-        raise OutputExistsError(out, reason="and is not a folder", hint="choose another -o")
-    if out.is_dir() and not (out / _STATE).is_dir() and any(out.iterdir()):
-        raise OutputExistsError(out, reason="and holds other files", hint="choose another -o")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotCreateError(f"{out} cannot be made: {error.strerror}") from error

@@ -43,17 +43,6 @@ def task_arithmetic(tile: Tile) -> Floats:
     return scaled(total(weighted(tile.updates, tile.weights)), tile.settings)
 
 
-def _share(sums: Sums, count: int) -> float:
-    """How much of the average to take; 0 where it is not defined."""
-    dots = sums.reshape(count, count)
-    norms = np.sqrt(np.diagonal(dots))
-    products = np.outer(norms, norms)
-    cosines = np.divide(dots, products, out=np.zeros_like(dots), where=products > 0)
-    cosine = float(np.clip(cosines[np.triu_indices(count, 1)], -1, 1).mean())
-    below = 1 + (count - 1) * cosine
-    return count * cosine / below if abs(below) > 1e-6 else 0.0
-
-
 @Method(
     "model-stock",
     summary="go towards the average as far as the angles between the updates of a tensor suggest",
@@ -65,7 +54,14 @@ def _share(sums: Sums, count: int) -> float:
 def model_stock(tile: Tile) -> Floats:
     """The average update times t = n cos / (1 + (n - 1) cos), with the mean cosine between two updates."""
     count = len(tile.updates)
-    return total(tile.updates) / np.float32(count) * np.float32(_share(tile.known.sums, count))
+    # How much of the average to take; 0 where it is not defined.
+    dots = tile.known.sums.reshape(count, count)
+    norms = np.sqrt(np.diagonal(dots))
+    products = np.outer(norms, norms)
+    cosines = np.divide(dots, products, out=np.zeros_like(dots), where=products > 0)
+    cosine = float(np.clip(cosines[np.triu_indices(count, 1)], -1, 1).mean())
+    below = 1 + (count - 1) * cosine
+    return total(tile.updates) / np.float32(count) * np.float32(count * cosine / below if abs(below) > 1e-6 else 0.0)
 
 
 PARALLEL = 0.9995
