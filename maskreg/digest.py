@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from maskreg.document import canonical, parse_object
 from maskreg.errors import CorruptError, FormatError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    LeafHashes = npt.NDArray[np.uint8]
+LeafHashes: TypeAlias = "npt.NDArray[np.uint8]"
 
 LEAF_NUMEL = 1 << 18
 """Elements in one leaf."""

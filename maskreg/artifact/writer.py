@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,11 @@ from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, PartName, Side,
 from maskreg.artifact.staging import ShardStorer, Staging
 from maskreg.artifact.tensors import Tensor, dump_tensors
 from maskreg.artifact.totals import six_digits, totals_of
-from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint
+from maskreg.digest import FINGERPRINT_BYTES, Digest, LeafHashes, fingerprint
 from maskreg.mask import packed_bytes
 from maskreg.tensors.info import TensorInfo
 
-if TYPE_CHECKING:
-    from maskreg.digest import LeafHashes
-
-    Coded = bytes | npt.NDArray[np.uint8]
+Coded = bytes | npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, Memory
 from maskreg.checkpoint.files import small_files
-from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, fingerprint, leaf_hashes
+from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, LeafHashes, fingerprint, leaf_hashes
 from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError, NotFoundError
 from maskreg.exchange.base import Lineage
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo, shown
 from maskreg.tensors.leaves import leaf_count
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from maskreg.checkpoint.base import Memory
-    from maskreg.digest import LeafHashes
 
 OTHER_VALUES = "give the source checkpoint that the update was made on, or copy the update again"
 """The next step where patching gives other values than the update records."""

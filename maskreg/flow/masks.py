@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from maskreg.checkpoint import role_of
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.renaming import same_values
-from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest, leaf_hashes
+from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest, LeafHashes, leaf_hashes
 from maskreg.errors import CorruptError, PairMismatchError, UsageError
 from maskreg.exchange.base import Masks
 from maskreg.flow.extract.extraction import require_root, side_of
@@ -31,9 +31,6 @@ from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of, numel_of
 from maskreg.update.verified import RecordedSide
 from maskreg.words import listed
-
-if TYPE_CHECKING:
-    from maskreg.digest import LeafHashes
 
 
 class _Combined(NamedTuple):

@@ -8,22 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.artifact.tensors import Tensor
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.checkpoint import layer_of, role_of
+from maskreg.checkpoint.base import Memory
+from maskreg.digest import LeafHashes
 from maskreg.disk import filling, require_space
 from maskreg.mask import nnz_of
 from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from maskreg.checkpoint.base import Memory
-    from maskreg.digest import LeafHashes
 
 
 class MaskedSpan(NamedTuple):

@@ -6,18 +6,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from maskreg.digest import leaf_hashes
+from maskreg.digest import LeafHashes, leaf_hashes
 from maskreg.errors import UsageError
 from maskreg.tensors.bus import down, on_device
 
-if TYPE_CHECKING:
-    from maskreg.digest import LeafHashes
-
-    Hash = Callable[[Sequence[torch.Tensor]], list[LeafHashes]]
+Hash = Callable[[Sequence[torch.Tensor]], list[LeafHashes]]
 
 DTYPES: Mapping[str, torch.dtype] = {
     "BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64,

@@ -20,21 +20,17 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
 
-from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, leaf_hashes
+from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, LeafHashes, leaf_hashes
 from maskreg.tensors.bus import down, up
 from maskreg.tensors.leaves import leaf_count
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from maskreg.digest import LeafHashes
 
 SHORT_BYTES = 240
 """Leaves of so many bytes or less are hashed on the CPU."""

@@ -6,15 +6,12 @@ compared before it is decoded, and the leaves of the result after.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from maskreg.digest import LEAF_NUMEL, leaf_hashes
+import numpy.typing as npt
+
+from maskreg.digest import LEAF_NUMEL, LeafHashes, leaf_hashes
 from maskreg.errors import CorruptError, WrongCheckpointError
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from maskreg.digest import LeafHashes
 
 
 def leaf_count(numel: int) -> int:

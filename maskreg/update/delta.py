@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +13,15 @@ import numpy.typing as npt
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.codec import Codec
+from maskreg.digest import LeafHashes
 from maskreg.errors import CorruptError, FormatError, PartAbsentError
 from maskreg.parallel import Buffers
 from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, blocks_of
 from maskreg.tensors.leaves import check_after, leaves_between
 from maskreg.update.verified import RecordedSide
 
-if TYPE_CHECKING:
-    from maskreg.digest import LeafHashes
-
-    Bits = npt.NDArray[Any]
-    Decode = Callable[[Bits, memoryview, Bits], Bits]
+Bits = npt.NDArray[Any]
+Decode = Callable[[Bits, memoryview, Bits], Bits]
 
 
 class Change(Enum):

@@ -12,18 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from maskreg.digest import LeafHashes
 from maskreg.errors import CorruptError, PairMismatchError, UsageError
+from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.leaves import leaves_between
 from maskreg.update.delta import Change, Delta, SpanDelta, TensorDelta
-
-if TYPE_CHECKING:
-    from maskreg.digest import LeafHashes
-    from maskreg.tensors.info import TensorInfo
-    from maskreg.update.verified import RecordedSide
+from maskreg.update.verified import RecordedSide
 
 
 class SpanRoute(NamedTuple):

@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from operator import eq
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.artifact.manifest import Side
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.ahead import LeafReader, ahead, blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.digest import LEAF_NUMEL
+from maskreg.digest import LEAF_NUMEL, LeafHashes
 from maskreg.errors import FormatError, WrongCheckpointError
 from maskreg.parallel import Buffers, ordered
 from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.info import FLOAT, ITEM_BYTES, TensorInfo
 from maskreg.tensors.leaves import check_before, differing_leaf, leaf_count, leaves_between
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from maskreg.artifact.manifest import Side
-    from maskreg.digest import LeafHashes
 
 SideName = Literal["source", "target"]
 

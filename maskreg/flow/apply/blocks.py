@@ -6,11 +6,12 @@ Blocks are checked, decoded on the device that holds them, and checked again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import torch
 
+from maskreg.digest import LeafHashes
 from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
 from maskreg.live.held import Held, held, whole
 from maskreg.live.layout import Join, links
@@ -22,9 +23,6 @@ from maskreg.tensors.info import WIDE
 from maskreg.tensors.leaves import first_difference, wrong_after, wrong_before
 from maskreg.update.delta import SpanDelta
 from maskreg.update.route import Route, SpanRoute, TensorRoute
-
-if TYPE_CHECKING:
-    from maskreg.digest import LeafHashes
 
 
 class Live(NamedTuple):

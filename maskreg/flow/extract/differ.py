@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import Codec, grid_at
 from maskreg.codec.base import Movers
 from maskreg.device import Device, HostDevice
-from maskreg.digest import FINGERPRINT_BYTES, leaf_hashes
+from maskreg.digest import FINGERPRINT_BYTES, LeafHashes, leaf_hashes
 from maskreg.flow.extract.pairing import Pair, StoredAs
 from maskreg.mask import pack, packed_bytes, unpack
 from maskreg.native import library
@@ -25,10 +25,7 @@ from maskreg.tensors.cast import is_finite, to_bf16, to_fp32
 from maskreg.tensors.info import TensorInfo, blocks_of
 from maskreg.tensors.rules import Exact, Rule
 
-if TYPE_CHECKING:
-    from maskreg.digest import LeafHashes
-
-    Codes = npt.NDArray[np.uint16]
+Codes = npt.NDArray[np.uint16]
 
 
 class PairSpan(NamedTuple):
