@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
+from operator import attrgetter
 from typing import Any
 
 from maskreg.bucket import Location
@@ -15,7 +16,7 @@ from maskreg.checkpoint.layouts import INDEX_NAME
 from maskreg.checkpoint.safetensors import SINGLE_NAME, SafetensorsCheckpoint, Shard, build_shard
 from maskreg.errors import WrongCheckpointError
 from maskreg.limits import LIMITS, Limits
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import TensorInfo, batches
 
 SHARD_BYTES = 5 * 10**9
 """Maximum data of a new weight file in bytes; only a single larger tensor exceeds it."""
@@ -144,30 +145,18 @@ def _changed(shard: Shard, changes: _Changes) -> Shard:
 
 
 def _plan_anew(source: Checkpoint, changes: _Changes) -> OutputPlan:
-    groups = list(grouped([*changes.applied_to(source.tensors.values()), *changes.add], SHARD_BYTES)) or [[]]
+    groups = list(
+        batches([*changes.applied_to(source.tensors.values()), *changes.add], SHARD_BYTES, attrgetter("nbytes"))
+    ) or [[]]
     count = len(groups)
     names = [f"model-{n:05}-of-{count:05}.safetensors" for n in range(1, count + 1)] if count > 1 else [SINGLE_NAME]
-    shards = [build_shard(name, tensors, _METADATA) for name, tensors in zip(names, groups, strict=True)]
+    shards = [build_shard(name, group, _METADATA) for name, group in zip(names, groups, strict=True)]
     return OutputPlan(
         shards=tuple(shards),
         index=_build_index(b"", shards) if count > 1 else b"",
         files=changes.small_files(source),
         sources=(source.path.resolve(),),
     )
-
-
-def grouped(tensors: Iterable[TensorInfo], most_bytes: int) -> Iterator[list[TensorInfo]]:
-    """Tensors in their order, in groups of at most ``most_bytes``; a larger tensor is a group of its own."""
-    group: list[TensorInfo] = []
-    size = 0
-    for info in tensors:
-        if group and size + info.nbytes > most_bytes:
-            yield group
-            group, size = [], 0
-        group.append(info)
-        size += info.nbytes
-    if group:
-        yield group
 
 
 def _build_index(source_index: bytes, shards: Sequence[Shard]) -> bytes:

@@ -19,6 +19,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -30,7 +31,6 @@ from maskreg.artifact.shards import content_bytes, pack_frame, unpack_frame
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import read_whole
 from maskreg.checkpoint.layouts import INDEX_NAME, parse_index
-from maskreg.checkpoint.plan import grouped
 from maskreg.checkpoint.safetensors import SafetensorsCheckpoint, build_header
 from maskreg.errors import CorruptError, FormatError, UsageError
 from maskreg.exchange.base import KEY, Format, Values, Written, parse_lineage
@@ -38,7 +38,7 @@ from maskreg.exchange.incoming import OTHER_VALUES, Patch, parse_document, requi
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import json_file, new_folder, sync_file, values_written
 from maskreg.limits import Limits
-from maskreg.tensors.info import TensorInfo, shown
+from maskreg.tensors.info import TensorInfo, batches, shown
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -104,7 +104,7 @@ def write(
     _check_options(encoding, checksum, version, base_version)
     if encoding == "overwrite":
         _refuse_large(update.changed.values())
-    groups = list(grouped(update.changed.values(), _FILE_BYTES))
+    groups = list(batches(update.changed.values(), _FILE_BYTES, attrgetter("nbytes")))
     names = [f"model-{n:05d}-of-{len(groups):05d}.safetensors" for n in range(len(groups))]
     index = {
         "metadata": {

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
@@ -61,6 +61,23 @@ class Span(Protocol):
 def numel_of(span: Span) -> int:
     """How many elements a span has."""
     return span.stop - span.start
+
+
+ItemT = TypeVar("ItemT")
+
+
+def batches(items: Iterable[ItemT], most: int, size: Callable[[ItemT], int]) -> Iterator[list[ItemT]]:
+    """Items in their order, in batches whose sizes add up to at most ``most``; a larger item is a batch of its own."""
+    batch: list[ItemT] = []
+    total = 0
+    for item in items:
+        if batch and total + size(item) > most:
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
+    if batch:
+        yield batch
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

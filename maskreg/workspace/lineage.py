@@ -13,7 +13,7 @@ from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
 from maskreg.parallel import ordered
 from maskreg.words import natural
-from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened, registry_of
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
@@ -125,8 +125,7 @@ def layer_densities(
         digests: the artifacts; those that cannot be read, or have no layers, are left out.
     """
     distinct = list(dict.fromkeys(digests))
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (_, registry):
 
         def layers_of(digest: Digest) -> tuple[float, ...]:
             with suppress(NotFoundError, DataError):

@@ -312,6 +312,13 @@ def opened(workspace: Workspace | None) -> AbstractContextManager[Workspace]:
     return nullcontext(workspace)
 
 
+@contextmanager
+def registry_of(remote: str | None, workspace: Workspace | None) -> Iterator[tuple[Workspace, Registry]]:
+    """As :func:`opened`, and the registry that a call is about: a remote, or the local one."""
+    with opened(workspace) as space:
+        yield space, space.registry(remote)
+
+
 def as_ref(ref: str | Ref) -> Ref:
     """A reference that may be given as text."""
     if isinstance(ref, Ref):

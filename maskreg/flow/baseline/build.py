@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from maskreg.artifact.reader import Artifact
-from maskreg.artifact.tensors import Tensor
 from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import FINGERPRINT_BYTES, Digest
@@ -19,6 +18,7 @@ from maskreg.mask import packed_bytes
 from maskreg.mask.baseline import BaselineSpec
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
+from maskreg.tensors.info import batches
 from maskreg.update.verified import RecordedSide, VerifiedSource
 from maskreg.words import percent
 
@@ -58,7 +58,7 @@ def make_baseline(
     nnz, recorded, manifest = 0, RecordedSide(artifact), artifact.manifest
     with artifact_space(root, needed), ArtifactWriter(root, ["mask"], jobs=threads) as writer:
         chooser.begin(rows)
-        for batch in _batches(rows):
+        for batch in batches(rows, BATCH_NUMEL, attrgetter("numel")):
             choices = chooser.choose([row for row in batch if row.numel])
             with closing(sweeper.chosen(batch, choices)) as results:
                 for (row, start, stop, *_), packed in results:
@@ -78,16 +78,3 @@ def make_baseline(
         density = percent(nnz / max(manifest.totals.numel, 1))
         notes += (f"its density is {density}, the mask has {percent(manifest.totals.density)}",)
     return BaselineResult(digest, notes)
-
-
-def _batches(rows: tuple[Tensor, ...]) -> Iterator[list[Tensor]]:
-    batch: list[Tensor] = []
-    room = BATCH_NUMEL
-    for row in rows:
-        if batch and row.numel > room:
-            yield batch
-            batch, room = [], BATCH_NUMEL
-        batch.append(row)
-        room -= row.numel
-    if batch:
-        yield batch

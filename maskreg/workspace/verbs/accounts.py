@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -233,11 +233,8 @@ def _meant(settings: Settings, server: str | None) -> str:
 def _connected(space: Workspace, url: str, token: str | None = None) -> Iterator[Connection]:
     if space.settings.offline:
         raise UnavailableError(f"{url} is not asked: offline is set", hint="unset MASKREG_OFFLINE")
-    connection = Connection(url, token=token)
-    try:
+    with closing(Connection(url, token=token)) as connection:
         yield connection
-    finally:
-        connection.close()
 
 
 def _whoami(service: Connection) -> Identity:

@@ -10,7 +10,7 @@ from maskreg.errors import ConfigError, stating
 from maskreg.progress import SILENT, Progress
 from maskreg.registry import Rebuilt, Registry
 from maskreg.result import Result
-from maskreg.workspace.workspace import Workspace, opened
+from maskreg.workspace.workspace import Workspace, registry_of
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,7 @@ def rebuild(
 
 @contextmanager
 def _registry(remote: str | None, workspace: Workspace | None) -> Iterator[Registry]:
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (_, registry):
         if registry.served:
             raise ConfigError(f"{registry.name} is a server, which keeps its catalog itself")
         if not registry.index.url:

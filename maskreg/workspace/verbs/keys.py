@@ -16,7 +16,7 @@ from maskreg.registry.keys import KeyDocument, PrivateKeys, read_private_key, wr
 from maskreg.registry.signing import Signatures, SignedTag
 from maskreg.result import Result, plain
 from maskreg.signature import PrivateKey, PublicKey
-from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened, registry_of
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,7 @@ def create(
         NotFoundError: ``replace_lost``, and the project has no key.
         ConfigError: the package ``cryptography`` is not installed, or there is no such remote.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         private = PrivateKey.generate()
         with _kept(space, private):
             document = signing.create_key(registry, project, private, fresh_s=_seconds(fresh), lost=replace_lost)
@@ -115,8 +114,7 @@ def rotate(
         NotAllowedError: the private part of the old key is not on this machine.
         UntrustedError: a tag is not as the old key vouches for.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         private = PrivateKey.generate()
         with _kept(space, private):
             fresh_s = None if fresh is None else _seconds(fresh)
@@ -132,8 +130,7 @@ def list(
     Raises:
         UntrustedError: the key that this machine trusts does not lead to the current one.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (_, registry):
         registry.check_format()
         if project is not None:
             signing.current_key(registry, project)
@@ -155,8 +152,7 @@ def export(
         CannotCreateError: the file cannot be written.
     """
     path = Path(out)
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         key = signing.current_key(registry, project).key
         private = PrivateKeys(space.settings.home).find(key)
         if private is None:
@@ -203,8 +199,7 @@ def trust(project: str, key: str, *, remote: str | None = None, workspace: Works
         UsageError: not a public key, or not the name of a project.
         UntrustedError: the project's current key is another one.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (_, registry):
         return _told(registry, signing.trust_key(registry, project, public_key(key)))
 
 
@@ -218,8 +213,7 @@ def sign(*artifacts: ArtifactLike, remote: str | None = None, workspace: Workspa
         NotAllowedError: the private key is not on this machine.
         CorruptError: the log of a tag is damaged.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         refs = [space.name_of(artifact, registry) for artifact in artifacts]
         tags: builtins.list[SignedTag] = []
         for ref in refs:
@@ -236,8 +230,7 @@ def refresh(project: str, *, remote: str | None = None, workspace: Workspace | N
         UntrustedError: a tag is not as the key vouches for, or behind the last statement.
         RolledBackError: a tag does not continue what this machine has seen of it.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (_, registry):
         signing.refresh(registry, project)
         return _told(registry, signing.current_key(registry, project))
 
@@ -250,8 +243,7 @@ def verify(*artifacts: ArtifactLike, remote: str | None = None, workspace: Works
     Args:
         artifacts: references; every tag when left out.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         if not artifacts:
             return Signatures(registry.name, tuple(signing.signed_tags(registry)))
         tags: builtins.list[SignedTag] = []

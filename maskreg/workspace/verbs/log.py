@@ -12,7 +12,7 @@ from maskreg.digest import Digest
 from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.store.reflog import RefEntry
-from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, registry_of
 
 Action: TypeAlias = Literal["created", "moved", "annotated", "fixed", "removed", "restored", "set again"]
 """What an entry did to its tag.
@@ -59,8 +59,7 @@ def log(
         NotFoundError: the tag never existed.
         CorruptError: the log is damaged.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         ref = space.name_of(artifact, registry)
         space.accept(registry, ref, allow_rollback)
         return changes(registry.history(ref))

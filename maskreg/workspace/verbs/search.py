@@ -15,7 +15,7 @@ from maskreg.registry.searching import LeftOut
 from maskreg.result import plain
 from maskreg.words import counted, human_bytes, percent
 from maskreg.workspace.storing import note_catalog
-from maskreg.workspace.workspace import Workspace, opened
+from maskreg.workspace.workspace import Workspace, registry_of
 
 ROWS_SHOWN = 60
 """Rows of a list that an interactive session shows."""
@@ -157,8 +157,7 @@ def search(
     query.check()
     if limit is not None:
         replace(query, limit=limit).check()
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         search = registry.search(narrowed(query, patterns), read_entries=strict)
         note_catalog(space, registry)
         names = [Listed(**vars(entry)) for entry in search.results]
@@ -226,8 +225,7 @@ def browse(query: Query, *, remote: str | None = None, workspace: Workspace | No
         raise UsageError("a page needs a limit of 1 or more")
     patterns, words = patterns_in(query.text)
     query = narrowed(replace(query, text=words), patterns)
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (_, registry):
         return _filtered(registry, query, limit, patterns) if patterns else _page(registry, query, limit)
 
 

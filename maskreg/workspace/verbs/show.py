@@ -14,7 +14,7 @@ from maskreg.errors import UnavailableError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.searching import overlaps_on_server
 from maskreg.workspace.storing import note_catalog
-from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened, registry_of
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Group, Manifest
@@ -122,8 +122,7 @@ def summarize(digest: Digest, *, remote: str | None = None, workspace: Workspace
     """
     from maskreg.artifact.presence import listing, read_manifest, whole_parts
 
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         _, manifest = read_manifest(registry.store, digest)
         present = whole_parts(registry.store, digest, manifest, listing(registry.store, digest))
         rlvr, seeds = _overlaps(registry, digest)

@@ -17,7 +17,7 @@ from maskreg.result import Result
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.storing import note_catalog, note_move
-from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened, registry_of
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
@@ -130,8 +130,7 @@ def remove(
     Returns:
         The name, and the artifact that it pointed to.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         ref = space.name_of(artifact, registry)
         entry = tags.remove(registry, ref, by=by, expected=expected)
         note_catalog(space, registry)
@@ -152,8 +151,7 @@ def restore(
         UsageError: the name was not removed, or an artifact without a name.
         NotFoundError: the name never existed, or its artifact was deleted.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         ref = space.name_of(artifact, registry)
         entry = tags.restore(registry, ref, by=by, expected=expected)
         note_catalog(space, registry)
@@ -202,8 +200,7 @@ def annotate(
     # Any key may be removed: a card from another registry can hold keys that annotate would refuse to write.
     added = {key: value for key, value in (meta or {}).items() if value}
     Card(family or "", method or "", license or "", description or "", added).checked()
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         ref = space.name_of(artifact, registry)
         fields = {"family": family, "method": method, "license": license, "description": description}
         entry = set_card(registry, ref, **fields, meta=meta, by=by, expected=expected)
@@ -257,8 +254,7 @@ def mv(
         ImmutableTagError: the new name must not move to another artifact; nothing was moved.
         NotAllowedError: a service does not let this token remove the old name, or set the new one; nothing was moved.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         old = space.name_of(artifact, registry)
         name = as_name(new)
         has_tag = name.tag != DEFAULT_TAG or str(new).endswith(f":{DEFAULT_TAG}")

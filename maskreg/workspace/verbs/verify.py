@@ -13,7 +13,7 @@ from maskreg.registry import Registry
 from maskreg.registry.verify import Verified, joined
 from maskreg.registry.verify import verify as audit
 from maskreg.words import counted
-from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, registry_of
 
 
 def verify(
@@ -36,8 +36,7 @@ def verify(
         artifacts: references, digests or open artifacts; every artifact of the registry when left out.
         recount: count the mask's bits too, and compare them with the figures that its publisher states.
     """
-    with opened(workspace) as space:
-        registry = space.registry(remote)
+    with registry_of(remote, workspace) as (space, registry):
         if not artifacts:
             report = audit(registry, recount=recount, progress=progress)
             if registry.served:
