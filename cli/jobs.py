@@ -57,8 +57,7 @@ def list_(output: Output, /, remote: str | None, project: str | None, states: tu
             (job.id, job.state, job.kind, job.output, job.by, job.created[:16].replace("T", " "), _progress(job))
             for job in entries
         ]
-        for line in table(rows, right=6):
-            output.data(line)
+        output.data("\n".join(table(rows, right=6)))
     else:
         output.note("no jobs")
 
@@ -135,8 +134,7 @@ def _describe(output: Output, job: RemoteJob) -> None:
     rows += [(str(key), str(value)) for key, value in (job.result or {}).items() if isinstance(value, str | int)]
     if job.error:
         rows.append(("error", str(job.error.get("title"))))
-    for line in table(rows, right=2):
-        output.data(line)
+    output.data("\n".join(table(rows, right=2)))
 
 
 on_server = several(

@@ -201,5 +201,4 @@ def log(output: Output, ref: Ref, remote: str | None, allow_rollback: bool) -> N
         action = entry.action + (f", from {entry.origin}" if entry.origin else "")
         action += ", immutable" if entry.immutable and entry.action != "fixed" else ""
         rows.append((str(entry.n), f"{entry.at:%Y-%m-%d %H:%M}", digest, entry.by, action))
-    for line in table(rows, right=len(rows[0])):
-        output.data(line)
+    output.data("\n".join(table(rows, right=len(rows[0]))))

@@ -145,9 +145,8 @@ def _changed(shard: Shard, changes: _Changes) -> Shard:
 
 
 def _plan_anew(source: Checkpoint, changes: _Changes) -> OutputPlan:
-    groups = list(
-        batches([*changes.applied_to(source.tensors.values()), *changes.add], SHARD_BYTES, attrgetter("nbytes"))
-    ) or [[]]
+    tensors = [*changes.applied_to(source.tensors.values()), *changes.add]
+    groups = list(batches(tensors, SHARD_BYTES, attrgetter("nbytes"))) or [[]]
     count = len(groups)
     names = [f"model-{n:05}-of-{count:05}.safetensors" for n in range(1, count + 1)] if count > 1 else [SINGLE_NAME]
     shards = [build_shard(name, group, _METADATA) for name, group in zip(names, groups, strict=True)]
