@@ -36,31 +36,15 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
         self._at = at
         self.published: list[Any] = []
 
-    def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        *,
-        model: torch.nn.Module,
-        **_: Any,
-    ) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Publish, if it is to be done at every save."""
         if self._at == "save":
-            self._publish(state, model)
+            self._publish(state, given["model"])
 
-    def on_train_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        *,
-        model: torch.nn.Module,
-        **_: Any,
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Publish, if it is to be done at the end."""
         if self._at == "end":
-            self._publish(state, model)
+            self._publish(state, given["model"])
 
     def _publish(self, state: TrainerState, model: torch.nn.Module) -> None:
         meta = {"step": str(state.global_step)}

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
@@ -90,20 +89,13 @@ class MaskCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         self.attachment: Attachment | None = None
 
     def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        *,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        **_: object,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
         """Attach the mask to the model."""
         if self.attachment is not None:
             self.attachment.detach()
-        self.attachment = attach(model, optimizer, self._mask)
-        self._optimizer = optimizer
+        self.attachment = attach(given["model"], given["optimizer"], self._mask)
+        self._optimizer = given["optimizer"]
         # The state of a run that was saved without this callback lacks it.
         state.stateful_callbacks.setdefault(type(self).__name__, self.state())
         self._run = args, state
@@ -125,18 +117,10 @@ class MaskCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
             self.attachment.check()
             self.attachment.detach()
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        *,
-        logs: dict[str, float] | None = None,
-        **_: object,
-    ) -> None:
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Log the norm before the optimizer's clipping, which Trainer does not see."""
         norm = getattr(getattr(self._optimizer, "optimizer", self._optimizer), "grad_norm", None)
-        for row in (logs, state.log_history[-1] if state.log_history else None):
+        for row in (given.get("logs"), state.log_history[-1] if state.log_history else None):
             if row is not None and norm is not None and "grad_norm" in row:
                 row["grad_norm"] = float(norm)
 
