@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -14,7 +12,6 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
-    Engine,
     Select,
     Table,
     and_,
@@ -30,8 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from maskreg.catalog.engine import WRITE, Address, make_engine, parse_address, reading
-from maskreg.catalog.faults import readable_rows, translated
+from maskreg.catalog.engine import parse_address
 from maskreg.catalog.models import ARTIFACTS, EVENTS, FILLED, MEASUREMENTS, REFS, SEEN_SOURCES, WORD_LEXEMES
 from maskreg.catalog.query import COLUMN_OF_SORT, COLUMNS, RLVR_OVERLAP, Answer, Event, Measurement, Query, SearchResult
 from maskreg.catalog.rows import (
@@ -49,8 +45,7 @@ from maskreg.catalog.rows import (
     result_of,
     words_of,
 )
-from maskreg.catalog.schema import ensure
-from maskreg.closing import Closing
+from maskreg.catalog.schema import Connections
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, RefusedError
 from maskreg.ref import Ref
@@ -67,7 +62,7 @@ _KEY = (REFS.c.project, REFS.c.name, REFS.c.tag)
 _NUMBERED = select(*_KEY, REFS.c.n)
 
 
-class Catalog(Closing):
+class Catalog(Connections):
     """An open catalog; safe to use from many threads, except one in memory.
 
     Artifacts and refs in it are an index: ``rebuild`` recreates them from the store. Measurements, events and seen
@@ -78,69 +73,44 @@ class Catalog(Closing):
     server does not answer.
     """
 
-    def __init__(self, address: Address, engine: Engine) -> None:
-        """Use :meth:`open`."""
-        self._address = address
-        self._read_engine = reading(engine)
-        self._write_engine = engine.execution_options(**{WRITE: True})
-        # Even when close is never called, and before the interpreter shuts down.
-        self._close = weakref.finalize(self, engine.dispose)
-
-    @classmethod
-    def open(cls, url: str) -> Catalog:
-        """Open a catalog; see :func:`maskreg.catalog.open_catalog`."""
-        address = parse_address(url)
-        engine = make_engine(address)
-        catalog = cls(address, engine)
-        try:
-            ensure(address, engine)
-        except BaseException:
-            catalog.close()
-            raise
-        return catalog
-
-    def close(self) -> None:
-        """Close every connection."""
-        self._close()
-
     # The index
 
     def put_artifact(self, digest: Digest, manifest: Manifest) -> None:
         """Index an artifact; indexing it again changes nothing."""
-        with self._write() as connection:
+        with self.write() as connection:
             _put(connection, ARTIFACTS, [artifact_row(digest, manifest)])
             _show_overlaps(connection, ARTIFACTS.c.digest == digest)
 
     def drop_artifact(self, digest: Digest) -> None:
         """Remove an artifact from the index; its measurements stay."""
-        with self._write() as connection:
+        with self.write() as connection:
             connection.execute(delete(ARTIFACTS).where(ARTIFACTS.c.digest == digest))
 
     def put_ref(self, entry: RefEntry) -> None:
         """Index an entry of a ref log; one that is older than the indexed entry changes nothing."""
-        with self._write() as connection:
+        with self.write() as connection:
             _put(connection, REFS, [ref_row(entry)])
 
     def has(self, digest: Digest) -> bool:
         """Whether an artifact is indexed."""
-        with self._read() as connection:
+        with self.read() as connection:
             return bool(connection.execute(select(exists().where(ARTIFACTS.c.digest == digest))).scalar())
 
     def all_numbers(self) -> dict[Ref, int]:
         """Number of the indexed entry of every tag, removed ones included."""
-        with self._read() as connection:
+        with self.read() as connection:
             return numbers_of(connection.execute(_NUMBERED).mappings())
 
     def search(self, query: Query = Query()) -> list[SearchResult]:  # noqa: B008 (frozen)
         """Live refs that match, in the query's order; refs whose artifact is not indexed are left out."""
         query.check()
-        with self._read() as connection:
+        with self.read() as connection:
             return matches(connection, query)
 
     def answer(self, query: Query) -> Answer:
         """What matches, and what the index knows it lacks."""
         query.check()
-        with self._read() as connection:
+        with self.read() as connection:
             results = matches(connection, query)
             lacking = connection.execute(unindexed()).mappings()
             rows = connection.execute(_NUMBERED).mappings()
@@ -150,14 +120,14 @@ class Catalog(Closing):
         """Let SQLite check the structure of its file; a server does that by itself."""
         if not self._address.sqlite:
             return
-        with self._read() as connection:
+        with self.read() as connection:
             faults = connection.execute(text("PRAGMA quick_check(1)")).scalars().all()
             if faults != ["ok"]:
                 raise CorruptError(str(self._address), str(faults[0]), catalog_damaged=True)
 
     def filled_from(self) -> str | None:
         """Uuid of the registry that the index was last rebuilt from; None when it never was."""
-        with self._read() as connection:
+        with self.read() as connection:
             return connection.execute(select(FILLED.c.source)).scalar()
 
     def rebuild(
@@ -181,7 +151,7 @@ class Catalog(Closing):
             How many refs, deleted ones included, and how many artifacts were indexed.
         """
         refs = artifacts = 0
-        with self._write() as connection:
+        with self.write() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("LOCK TABLE artifacts, refs IN SHARE ROW EXCLUSIVE MODE"))
             for table in (REFS, ARTIFACTS, FILLED):
@@ -202,7 +172,7 @@ class Catalog(Closing):
     def record(self, measurement: Measurement) -> None:
         """Keep a measurement. The latest ``rlvr_overlap`` of a whole mask also becomes searchable."""
         same = ARTIFACTS.c.digest == measurement.digest
-        with self._write() as connection:
+        with self.write() as connection:
             # Locking the artifact's row serializes two recordings, so that the one with the higher id also writes last.
             connection.execute(select(ARTIFACTS.c.digest).where(same).with_for_update())
             connection.execute(insert(MEASUREMENTS).values(record_row(measurement)))
@@ -214,12 +184,12 @@ class Catalog(Closing):
         own = select(MEASUREMENTS).where(MEASUREMENTS.c.digest == digest).order_by(MEASUREMENTS.c.id)
         own = own.where(MEASUREMENTS.c.metric.in_(metrics)) if metrics else own
         own = own.where(MEASUREMENTS.c.against == against) if against else own
-        with self._read() as connection:
+        with self.read() as connection:
             return [measurement_of(row) for row in connection.execute(own).mappings()]
 
     def log(self, event: Event) -> None:
         """Append an event to the audit log."""
-        with self._write() as connection:
+        with self.write() as connection:
             connection.execute(insert(EVENTS).values(record_row(event)))
 
     def events(self, *, subject: str = "", action: str = "", limit: int = 100) -> list[Event]:
@@ -233,26 +203,14 @@ class Catalog(Closing):
         rows = select(EVENTS).order_by(EVENTS.c.id.desc()).limit(limit)
         for column, value in ((EVENTS.c.subject, subject), (EVENTS.c.action, action)):
             rows = rows.where(column == value) if value else rows
-        with self._read() as connection:
+        with self.read() as connection:
             return [event_of(row) for row in connection.execute(rows).mappings()]
 
     def saw_source(self, root: str, path: str) -> None:
         """Remember that the checkpoint of identity ``root`` is at ``path`` now."""
-        with self._write() as connection:
+        with self.write() as connection:
             row = _insert(connection)(SEEN_SOURCES).values(root=root, path=path, at=datetime.now(UTC))
             connection.execute(row.on_conflict_do_update(index_elements=["root", "path"], set_={"at": row.excluded.at}))
-
-    # Transactions
-
-    @contextmanager
-    def _write(self) -> Iterator[Connection]:
-        with translated(self._address), readable_rows(self._address), self._write_engine.begin() as connection:
-            yield connection
-
-    @contextmanager
-    def _read(self) -> Iterator[Connection]:
-        with translated(self._address), readable_rows(self._address), self._read_engine.connect() as connection:
-            yield connection
 
 
 def move_damaged(url: str) -> Path | None:

@@ -13,14 +13,19 @@ from __future__ import annotations
 
 import io
 import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
+from typing import Self
 
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, inspect, select, text
 
-from maskreg.catalog.engine import WRITE, Address, make_engine, parse_address
-from maskreg.catalog.faults import translated
+from maskreg.catalog.engine import WRITE, Address, make_engine, parse_address, reading
+from maskreg.catalog.faults import readable_rows, translated
 from maskreg.catalog.file import HEAD, REVISIONS, VERSION_TABLE, writable
 from maskreg.catalog.models import METADATA
+from maskreg.closing import Closing
 from maskreg.errors import ConfigError, CorruptError
 from maskreg.extras import upgrade_command
 
@@ -134,3 +139,47 @@ def migrate(connection: Connection, *groups: MetaData) -> None:
         config.set_main_option("path_separator", "newline")
         config.attributes |= {"connection": connection, "metadata": groups, "version_table": VERSION.name}
         command.upgrade(config, HEAD)
+
+
+class Connections(Closing):
+    """Connections to one database; safe to use from many threads, except one in memory."""
+
+    metadata = METADATA
+    """The tables that a SQLite file gets when it is opened, in the schema of this version."""
+
+    def __init__(self, address: Address, engine: Engine) -> None:
+        """Use :meth:`open`."""
+        self._address = address
+        self._read_engine = reading(engine)
+        self._write_engine = engine.execution_options(**{WRITE: True})
+        # Even when close is never called, and before the interpreter shuts down.
+        self._close = weakref.finalize(self, engine.dispose)
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """Open ``sqlite:///PATH``, ``sqlite://`` (in memory) or ``postgresql+psycopg://USER@HOST/DATABASE``."""
+        address = parse_address(url)
+        engine = make_engine(address)
+        database = cls(address, engine)
+        try:
+            ensure(address, engine, cls.metadata)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._close()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection that only reads; see :func:`maskreg.catalog.engine.reading`."""
+        with translated(self._address), readable_rows(self._address), self._read_engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that writes."""
+        with translated(self._address), readable_rows(self._address), self._write_engine.begin() as connection:
+            yield connection

@@ -108,7 +108,7 @@ def manifest(
 
 def seen_sources(catalog: Catalog) -> list[str]:
     """Paths where checkpoints were seen, the latest first."""
-    with catalog._read() as connection:
+    with catalog.read() as connection:
         return list(connection.execute(text("SELECT path FROM seen_sources ORDER BY at DESC, id DESC")).scalars())
 
 

@@ -12,6 +12,7 @@ import xxhash
 from maskreg.errors import UsageError
 from maskreg.live.shards import Layout, Order, cut, layout_of, local_of
 from maskreg.mask.packed import TensorMask
+from maskreg.tensors.info import batches
 from maskreg.train.optim.bits import Bits
 
 _WITHOUT_DEEPSPEED = "train without DeepSpeed; FSDP2 shards too: fully_shard(model), or fsdp_version: 2 in Accelerate"
@@ -133,13 +134,4 @@ def in_batches(parameters: Iterable[MaskedParameter]) -> Iterator[list[MaskedPar
     So many that all threads are busy, and so few that copies of them, such as of weights that are not contiguous, take
     little memory beside a large model.
     """
-    batch: list[MaskedParameter] = []
-    size = 0
-    for item in parameters:
-        if batch and size + item.bits.numel > _BATCH:
-            yield batch
-            batch, size = [], 0
-        batch.append(item)
-        size += item.bits.numel
-    if batch:
-        yield batch
+    return batches(parameters, _BATCH, lambda item: item.bits.numel)
