@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import click
 
@@ -100,6 +101,14 @@ def failure(error: BaseException, context: click.Context | None = None) -> Failu
     return replace(described, message="; ".join([described.message, *getattr(cause, "__notes__", ())]))
 
 
+def _has_directory() -> bool:
+    """Whether the current directory still exists."""
+    try:
+        return Path.cwd().is_dir()
+    except FileNotFoundError:
+        return False
+
+
 def _described(error: BaseException, context: click.Context | None) -> Failure:
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else 1
@@ -111,7 +120,7 @@ def _described(error: BaseException, context: click.Context | None) -> Failure:
         if code == "NO_SPACE":
             return Failure(code, f"{error.filename or 'the output'}: {error.strerror}", "", status)
         return Failure(code, str(error), "", status)
-    if isinstance(error, FileNotFoundError) and not isinstance(error, MaskregError) and error.filename is None:
+    if isinstance(error, FileNotFoundError) and not isinstance(error, MaskregError) and not _has_directory():
         return Failure("NOT_FOUND", "the current directory was deleted", "cd, and run the command again", 66)
     status = next((EXITS[kind] for kind in type(error).__mro__ if kind in EXITS), BUG)
     if isinstance(error, MaskregError):

@@ -164,7 +164,7 @@ def refuse_url(out: str) -> None:
     if "://" in out:
         raise UsageError(
             f"{out} is a URL, and outputs are written to a disk",
-            hint=f"write to a folder, and copy that there, such as with: aws s3 cp --recursive FOLDER {out}",
+            hint="write to a folder, and copy that there",
         )
 
 

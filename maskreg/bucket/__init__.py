@@ -35,7 +35,7 @@ def on_disk(location: Location, work: str) -> Path:
     if isinstance(location, BucketPath):
         raise UsageError(
             f"{work} needs files on a disk, and {location} is in a bucket",
-            hint=f"copy it first: aws s3 cp --recursive {location} FOLDER",
+            hint=f"copy it first: {location.copying}",
         )
     return location
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from maskreg.bucket.client import CREDENTIALS_HINT, addressing, check_options, connect, denied_hint, translated
@@ -47,24 +47,27 @@ if TYPE_CHECKING:
 
 
 class ServiceKind(NamedTuple):
-    """How to get credentials of a kind of service, and what lists its buckets, and a folder of one."""
+    """How to get credentials of a kind of service; what lists its buckets, and a folder; what copies a folder here."""
 
     access: str
     buckets: str
     listing: str
+    copying: str
 
 
 KINDS: Mapping[str, ServiceKind] = {
-    "s3": ServiceKind(CREDENTIALS_HINT, "aws s3 ls", "aws s3 ls {url}"),
+    "s3": ServiceKind(CREDENTIALS_HINT, "aws s3 ls", "aws s3 ls {url}", "aws s3 cp --recursive {url} FOLDER"),
     "gs": ServiceKind(
         "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS",
         "gcloud storage ls",
         "gcloud storage ls {url}",
+        "gcloud storage cp -r {url} FOLDER",
     ),
     "az": ServiceKind(
         "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
         "az storage container list --output table",
         "az storage blob list --output table --container-name {bucket} --prefix {key}",
+        "az storage blob download-batch --destination FOLDER --source {bucket} --pattern {key}/*",
     ),
 }
 """By the scheme of their URLs."""
@@ -346,9 +349,18 @@ class BucketPath:
     @property
     def listing(self) -> str:
         """The command that shows what a folder holds, with the tool of its service."""
+        return self._command("listing")
+
+    @property
+    def copying(self) -> str:
+        """The command that copies a folder to a disk, with the tool of its service."""
+        return self._command("copying")
+
+    def _command(self, which: Literal["listing", "copying"]) -> str:
         scheme, _, bucket = self.bucket.root.partition("://")
         names = {"url": f"{self}/", "bucket": bucket, "key": self.key}
-        return KINDS[scheme].listing.format_map({name: shlex.quote(text) for name, text in names.items()})
+        command: str = getattr(KINDS[scheme], which)
+        return command.format_map({name: shlex.quote(text) for name, text in names.items()})
 
     def with_suffix(self, suffix: str) -> BucketPath:
         """The same with another suffix."""

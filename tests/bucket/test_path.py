@@ -94,7 +94,10 @@ def test_urls() -> None:
 def test_what_needs_a_disk_says_so() -> None:
     with pytest.raises(UsageError, match="training needs files on a disk") as caught:
         on_disk(BucketPath.of("s3://team/x"), "training")
-    assert "aws s3 cp --recursive s3://team/x" in caught.value.hint
+    assert caught.value.hint == "copy it first: aws s3 cp --recursive s3://team/x/ FOLDER"
+    with pytest.raises(UsageError) as caught:
+        on_disk(BucketPath.of("gs://team/x"), "training")
+    assert "gcloud storage cp -r gs://team/x/ FOLDER" in caught.value.hint
     assert on_disk(Path("x"), "training") == Path("x")
 
 

@@ -143,7 +143,7 @@ def test_from_a_bucket_the_next_step_copies(name: str, monkeypatch: pytest.Monke
     for read in (open_path, open_ranks, dcp.open_path):
         with pytest.raises(UsageError) as caught:
             read(path)
-        assert caught.value.hint == f"copy it first: aws s3 cp --recursive {path} FOLDER"
+        assert caught.value.hint == f"copy it first: aws s3 cp --recursive {path}/ FOLDER"
 
 
 def test_what_is_left_out_and_renamed_is_said(tmp_path: Path) -> None:

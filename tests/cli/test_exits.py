@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import click
 import pytest
@@ -45,7 +46,6 @@ from tests.cli.conftest import Run
         (click.Abort(), 130, "INTERRUPTED"),
         (BrokenPipeError(), 141, "BUG"),
         (SystemExit(143), 143, "TERMINATED"),
-        (FileNotFoundError(errno.ENOENT, "no current directory"), 66, "NOT_FOUND"),
         (FileNotFoundError(errno.ENOENT, "a room forgot to say this in its own words", "/x"), BUG, "BUG"),
         (ZeroDivisionError("x"), BUG, "BUG"),
     ],
@@ -54,6 +54,14 @@ from tests.cli.conftest import Run
 def test_every_family_has_its_exit_code(error: BaseException, status: int, code: str) -> None:
     told = failure(error)
     assert (told.exit, told.code) == (status, code)
+
+
+def test_a_current_directory_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    told = failure(FileNotFoundError(errno.ENOENT, "no such file", "here"))
+    assert (told.exit, told.code) == (66, "NOT_FOUND")
 
 
 def test_a_signal_while_a_class_is_made_is_a_signal() -> None:

@@ -156,8 +156,8 @@ def compare(
             pairs = counted(len(operands) * (len(operands) - 1) // 2, "pair")
             space.note(f"{pairs} with intervals and answers take long; fewer checkpoints of a run often tell enough")
 
-        # First, so that a file that exists is refused before the work.
-        maps = _mapped(operands, consensus_map, selection, progress, allow_different=allow_different)
+        if consensus_map is not None and Path(consensus_map).exists():
+            raise OutputExistsError(str(consensus_map), hint="name another file, or remove it")
         artifacts, names = [operand.artifact for operand in operands], [operand.name for operand in operands]
         ancestries = [ancestry(artifact, remote=remote, workspace=space) for artifact in artifacts]
         side, required = operands[0].artifact.manifest.source, require_source or updates
@@ -180,6 +180,7 @@ def compare(
                     ancestries=ancestries,
                     progress=progress,
                 )
+        maps = _mapped(operands, consensus_map, selection, progress, allow_different=allow_different)
         result = MaskComparison(operands, comparison, selection=selection, updates=moves, consensus_maps=maps)
         return keep(result, workspace=space) if record else result
 
@@ -192,8 +193,6 @@ def _mapped(
     if out is None:
         return ()
     artifacts = [mask.artifact for mask in masks]
-    if Path(out).exists():
-        raise OutputExistsError(str(out), hint="name another file, or remove it")
     with filling(Path(out), 0, what="the consensus map"), replacing(Path(out), force=False) as file:
         return write_consensus(artifacts, file, allow_different=allow_different, selection=selection, progress=progress)
 
