@@ -46,6 +46,7 @@ def test_a_publisher_that_starts_again_goes_on_where_the_links_end(run: Run) -> 
     assert again.manifest.parents == (run.links()[2].digest,)
     unmoved = maskreg.publish(run.steps[4], "toy/run", workspace=run.ada)
     assert unmoved is not None
+    assert (again.moved, set(again.seconds)) == (True, {"find", "code"})
     assert unmoved.moved is False
     assert len(run.links()) == 4
     # A remote gets the link that it lacks too.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
@@ -45,10 +46,12 @@ class Published(Stored):
     Attributes:
         moved: whether any weight differs from what was published before; without, nothing is published.
         pushed: what was sent to the remote; None without one.
+        seconds: what each phase took: ``find``, for which the weights must not change; ``code`` and ``push``.
     """
 
     moved: bool = True
     pushed: Pushed | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class Publisher(Closing):
@@ -157,10 +160,12 @@ class Publisher(Closing):
             return None
         processes.together(self.wait)
         naming, head = self._naming(processes)
+        begun = time.monotonic()
         publication = processes.together(lambda: self._latest).moved(head, weights, processes)
+        seconds = {"find": time.monotonic() - begun}
         if not async_:
-            return self._published(publication, naming, head, meta, processes)
-        self._running = self._thread.submit(self._published, publication, naming, head, meta, beside)
+            return self._published(publication, seconds, naming, head, meta, processes)
+        self._running = self._thread.submit(self._published, publication, seconds, naming, head, meta, beside)
         return None
 
     def wait(self) -> Published | None:
@@ -179,6 +184,7 @@ class Publisher(Closing):
     def _published(
         self,
         publication: Publication,
+        seconds: dict[str, float],
         naming: Naming | None,
         head: Digest | None,
         meta: Mapping[str, str] | None,
@@ -188,6 +194,7 @@ class Publisher(Closing):
         if head is not None and not any(processes.gathered(bool(publication.moved))):
             return processes.together(lambda: self._unmoved(naming))
         parents, recipe = ((head,), LINK_RECIPE) if head is not None else ((), None)
+        begun = time.monotonic()
         extracted = publication.link(
             processes,
             self._space.root,
@@ -203,6 +210,7 @@ class Publisher(Closing):
             return Link(extracted.digest, self._space.local.artifact(extracted.digest).manifest)
 
         link = processes.together(coded)
+        seconds["code"] = time.monotonic() - begun
         told = processes.gathered(link and (link.digest, link.after))[0]
         assert told is not None
         self._latest.expect(publication, *told)
@@ -210,19 +218,29 @@ class Publisher(Closing):
         def store() -> Published | None:
             if link is None or naming is None or extracted is None:
                 return None
-            return self._stored(link, naming, meta, extracted.notes)
+            return self._stored(link, naming, meta, extracted.notes, seconds)
 
         published = processes.together(store)
         processes.together(self._latest.advance)
         return published
 
-    def _stored(self, link: Link, naming: Naming, meta: Mapping[str, str] | None, notes: tuple[str, ...]) -> Published:
+    def _stored(
+        self,
+        link: Link,
+        naming: Naming,
+        meta: Mapping[str, str] | None,
+        notes: tuple[str, ...],
+        seconds: dict[str, float],
+    ) -> Published:
         self._latest.check(link, naming.head.digest if naming.head is not None else None)
         card = replace(self._card, meta={**self._card.meta, **(meta or {})}).checked()
         stored = naming.store(link.digest, card, notes)
         self._latest.add(link)
         self._is_pushed = False
-        return Published(**vars(stored), pushed=self._pushed())
+        begun = time.monotonic()
+        if (pushed := self._pushed()) is not None:
+            seconds["push"] = time.monotonic() - begun
+        return Published(**vars(stored), pushed=pushed, seconds=seconds)
 
     def _unmoved(self, naming: Naming | None) -> Published | None:
         if naming is None or naming.head is None or naming.head.digest is None:
