@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,7 @@ _PASSING = (UnavailableError, TryAgainError, NotFoundError)
     type=NumberType(min=0.01),
     default=5.0,
     show_default=True,
-    help="Seconds between looks at REF.",
+    help="Seconds between looks at REF in a folder or a bucket; a service says when it moves.",
 )
 @click.option(
     "--keep", type=POSITIVE, default=2, show_default=True, help="Checkpoints to keep, the current one included."
@@ -95,7 +94,7 @@ def command(output: Output, /, ref: Ref, once: bool, notify: str | None, **optio
                 if error.message != last_fault:
                     last_fault = error.message
                     output.note(f"waiting: {last_fault}")
-            time.sleep(follower.every_s)
+            follower.pause()
 
 
 def _caught_up(follower: Follower) -> Followed:

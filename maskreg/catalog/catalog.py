@@ -101,6 +101,12 @@ class Catalog(Connections):
         with self.read() as connection:
             return numbers_of(connection.execute(_NUMBERED).mappings())
 
+    def numbers(self, refs: Collection[Ref]) -> dict[Ref, int]:
+        """Number of the indexed entry of each of these tags that is indexed."""
+        rows = _NUMBERED.where(tuple_(*_KEY).in_([(ref.project, ref.name, ref.tag) for ref in refs]))
+        with self.read() as connection:
+            return numbers_of(connection.execute(rows).mappings())
+
     def search(self, query: Query = Query()) -> list[SearchResult]:  # noqa: B008 (frozen)
         """Live refs that match, in the query's order; refs whose artifact is not indexed are left out."""
         query.check()

@@ -3,23 +3,25 @@
 ::
 
     walk     from the tag's artifact down, link by link, until one applies to the weights at hand
-    search   when that is long, or a link is missing: also by what other tags of the name, and earlier entries of
-             this tag, point to. Artifacts are edges between roots; the way with the fewest wins.
+    search   when that is long, or does not get there: also by what this tag pointed to earlier, the newest first, and
+             by what other tags of the name point to. Artifacts are edges between roots; the fewest bytes win.
 
 For example, a reader at R1 of the chain R0 -A-> R1 -B-> R2 -C-> R3 takes B and C. If the owner squashed B and C into
 S: R1 -> R3, and gave S a tag of the same name, a slow reader takes S alone. A tag that moved back to B is reached from
-R3 only where C is reversible.
+R3 only where C is reversible. Where the tag moved on to an anchor, R0 -> R3, a reader at R1 finds B and C among the
+earlier entries, until they expire.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING
 
-from maskreg.artifact.manifest import Link
+from maskreg.artifact.manifest import Link, PartName
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
 from maskreg.errors import BrokenChainError, CorruptError, MissingLinkError, NotFoundError, NotOnChainError
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 LONG = 8
 """Links that are taken one by one before shorter ways are looked for."""
+
+ABSENT = 16
+"""A search through a tag's history ends after so many artifacts that are not there any more."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Step:
     revert: bool = False
 
     @property
-    def part(self) -> str:
+    def part(self) -> PartName:
         """The part of the artifact that holds its values."""
         return "reverse" if self.revert else "delta"
 
@@ -122,8 +127,12 @@ class Chains:
         direct = tuple(Step(link) for link in reversed(walked)) if walked[-1].before == at else ()
         if direct and len(direct) <= LONG:
             return direct
-        beside = (link for digest in self._beside(ref, whole=not direct) for link in self._if_there(digest))
-        if steps := shortest([*walked, *beside], at, walked[0].after):
+        end, found = walked[0].after, [*walked]
+        for link in () if direct else self._earlier(ref):
+            found.append(link)
+            if at in (link.before, link.after) and (steps := shortest(found, at, end)) and len(steps) <= LONG:
+                return steps
+        if steps := shortest([*found, *self._beside(ref)], at, end):
             return steps
         raise gap or NotOnChainError(
             f"no link leads from root {Digest(at).short} to {ref} ({head.short}), which gives root "
@@ -131,19 +140,23 @@ class Chains:
             hint="begin again from the source of the chain",
         )
 
-    def _beside(self, ref: Ref, *, whole: bool) -> Iterator[Digest]:
-        # Other tags of the name; with ``whole`` also what this tag pointed to earlier.
-        registry = self.registries[-1]
-        for tag in registry.refs.tags(ref.project, ref.name):
-            if tag.tag != ref.tag:
-                entry = registry.head(tag)
-                if entry is not None and entry.digest is not None:
-                    yield entry.digest
-        if whole:
-            # Removed and replaced artifacts too: garbage is collected later.
-            for entry in reversed(registry.history(replace(ref, digest=None))):
-                if entry.digest is not None:
-                    yield entry.digest
+    def _earlier(self, ref: Ref) -> Iterator[Link]:
+        """What this tag pointed to, the newest first: it is there until it expires, or is collected."""
+        registry, absent = self.registries[-1], 0
+        if (head := registry.head(replace(ref, digest=None))) is None:
+            return
+        for entry in registry.refs.back(head):
+            links = [] if entry.digest is None else [*self._if_there(entry.digest)]
+            yield from links
+            absent += not links
+            if absent == ABSENT:
+                return
+
+    def _beside(self, ref: Ref) -> Iterator[Link]:
+        """What other tags of the name point to; one that is damaged leads nowhere."""
+        for head in self.registries[-1].refs.heads([], project=ref.project, name=ref.name):
+            if head.tag != ref.tag and head.digest is not None:
+                yield from self._if_there(head.digest)
 
     def _if_there(self, digest: Digest) -> Iterator[Link]:
         try:
@@ -164,24 +177,26 @@ class Chains:
 
 
 def shortest(links: Iterable[Link], start: str, end: str) -> tuple[Step, ...]:
-    """The fewest steps from one root to another; empty where no steps lead there."""
+    """The steps of the fewest bytes from one root to another; empty where no steps lead there."""
     ahead: dict[str, list[Step]] = {}
     for link in links:
         steps = [Step(link), *([Step(link, revert=True)] if "reverse" in link.manifest.parts else [])]
         for step in steps:
             ahead.setdefault(step.before, []).append(step)
-    arrivals: dict[str, Step] = {}
-    waiting = deque([start])
-    while waiting and end not in arrivals:
-        for step in ahead.get(waiting.popleft(), ()):
-            if step.after != start and step.after not in arrivals:
-                arrivals[step.after] = step
-                waiting.append(step.after)
-    steps = []
-    while end in arrivals:
-        steps.append(arrivals[end])
-        end = steps[-1].before
-    return tuple(reversed(steps))
+    ties = count(1)  # steps do not compare
+    ways: list[tuple[int, int, tuple[Step, ...]]] = [(0, 0, ())]
+    done: set[str] = set()
+    while ways:
+        size, _, way = heappop(ways)
+        at = way[-1].after if way else start
+        if at == end:
+            return way
+        if at in done:
+            continue
+        done.add(at)
+        for step in ahead.get(at, ()):
+            heappush(ways, (size + step.link.manifest.parts[step.part].size, next(ties), (*way, step)))
+    return ()
 
 
 def _check_values(link: Link) -> None:

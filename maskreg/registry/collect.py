@@ -40,7 +40,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST, artifact_prefix
 from maskreg.artifact.presence import listing
@@ -120,10 +120,12 @@ class Plan:
         self.candidates = {digest: each for digest, each in self.candidates.items() if digest not in digests}
 
 
-def find(store: Store, names: Names, deadline: datetime, progress: Progress) -> Plan:
-    """Find the artifacts that no name points to and whose objects were all written before the deadline."""
+def find(
+    store: Store, names: Names, deadline: datetime, progress: Progress, only: Collection[Digest] | None = None
+) -> Plan:
+    """Find the artifacts, of these if given, that no name points to and that were all written before the deadline."""
     plan, named = Plan(), names.named()
-    for digest, infos in counting(progress, "list artifacts", _artifacts(store)):
+    for digest, infos in counting(progress, "list artifacts", _artifacts(store, only)):
         plan.artifacts += 1
         candidate = examine(digest, infos)
         plan.complete += candidate.report.complete
@@ -238,8 +240,11 @@ def _listed(registry: Registry, names: Names, reference: BackReference) -> Ref |
     raise not_listed(store.url, key, "nothing was deleted")
 
 
-def _artifacts(store: Store) -> Iterator[tuple[Digest, Iterator[ObjectInfo]]]:
-    for name, infos in groupby(store.list(ARTIFACTS), lambda info: info.key.split("/")[2]):
+def _artifacts(store: Store, only: Collection[Digest] | None) -> Iterator[tuple[Digest, Iterator[ObjectInfo]]]:
+    listed = store.list(ARTIFACTS)
+    if only is not None:
+        listed = chain.from_iterable(store.list(artifact_prefix(digest)) for digest in sorted(only))
+    for name, infos in groupby(listed, lambda info: info.key.split("/")[2]):
         try:
             yield Digest(f"sha256:{name}"), infos
         except ValueError:
@@ -334,9 +339,7 @@ def collect(
     deadline = store.clock() - min(grace, _LONGEST_GRACE) if grace else datetime.max.replace(tzinfo=UTC)
     names = Names(registry, deadline, progress)
     names.look()
-    plan = find(store, names, deadline, progress)
-    if only is not None:
-        plan.candidates = {digest: candidate for digest, candidate in plan.candidates.items() if digest in only}
+    plan = find(store, names, deadline, progress, only)
     if not trust_listing:
         check_listing(registry, names, plan)
     found = set(plan.candidates)

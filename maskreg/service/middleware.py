@@ -151,6 +151,10 @@ class Bounded:
         await self.app(scope, bounded, send)
 
 
+STOPPING = "maskreg.stopping"
+"""In the scope of a request that is still worked on when the server is to stop: one that waits must not go on."""
+
+
 class Punctual(H11Protocol):
     """A connection of the server, which is closed when headers do not come to an end."""
 
@@ -169,6 +173,12 @@ class Punctual(H11Protocol):
         """Take bytes of the client."""
         super().data_received(data)
         self._expect_headers()
+
+    def shutdown(self) -> None:
+        """Close the connection, once the request that is worked on is answered."""
+        if self.cycle is not None:
+            self.cycle.scope[STOPPING] = True  # type: ignore[literal-required]  # an application's own key
+        super().shutdown()
 
     def _expect_headers(self) -> None:
         # A cycle is a request whose headers are there, with its answer.

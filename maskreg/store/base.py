@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
+from maskreg.ref import Ref
 
 
 @dataclass(frozen=True, slots=True)  # a listing can hold a million
@@ -102,6 +103,12 @@ class Service(Protocol):
 
     def want_verified(self, digest: Digest) -> None:
         """Let the service verify an artifact itself, soon."""
+
+    def wait(self, ref: Ref, digest: Digest, seconds: float) -> bool:
+        """Wait while a tag points to an artifact, for less than a minute; whether it points to another one then."""
+
+    def expire(self, ref: Ref, keep: int) -> int:
+        """Let the service delete what a tag has left behind, but for its newest versions; says how many artifacts."""
 
     def document(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
         """The document at a path of the service, as far as the token's owner can read it."""

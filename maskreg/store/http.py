@@ -27,6 +27,7 @@ from maskreg.digest import Digest
 from maskreg.document import checked
 from maskreg.errors import NotFoundError, UnavailableError
 from maskreg.parallel import each
+from maskreg.ref import Ref
 from maskreg.settings import StoreOptions
 from maskreg.store.base import ObjectInfo, Store, check_key, check_prefix
 from maskreg.store.connection import Connection, ElsewhereError
@@ -197,6 +198,18 @@ class HttpStore(Store):
         """Let the service verify an artifact itself, soon."""
         self.connection.ask(_posting(f"/artifacts/{digest}/verify", {}))
 
+    def wait(self, ref: Ref, digest: Digest, seconds: float) -> bool:
+        """Wait while a tag points to an artifact, for less than a minute; whether it points to another one then."""
+        row = self.document(_of_tag(ref), {"wait": f"{seconds:g}", "unless": digest})
+        with understanding(self.url):
+            return bool(row["digest"] != digest)
+
+    def expire(self, ref: Ref, keep: int) -> int:
+        """Let the service delete what a tag has left behind, but for its newest versions; says how many artifacts."""
+        row = self.connection.document(_posting(f"{_of_tag(ref)}/expire", {"keep": keep}))
+        with understanding(self.url):
+            return int(row["deleted"])
+
     def document(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
         """The document at a path of the service, as far as the token's owner can read it."""
         return self.connection.document(Message("GET", path, query=query))
@@ -245,6 +258,10 @@ class HttpStore(Store):
 
 def _path(key: str) -> str:
     return f"/objects/{quote(check_key(key), safe='/')}"
+
+
+def _of_tag(ref: Ref) -> str:
+    return f"/projects/{ref.project}/refs/{ref.name}/{ref.tag}"
 
 
 def _posting(path: str, row: dict[str, object]) -> Message:

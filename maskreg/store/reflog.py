@@ -120,6 +120,15 @@ class RefLog:
             check_link(older[-1], head)
         return [*older, head]
 
+    def back(self, head: RefEntry) -> Iterator[RefEntry]:
+        """All entries of a tag from one that was just read back to the first, as they are asked for."""
+        yield head
+        for last in range(head.n - 1, 0, -_PART):
+            older = self.entries(head.ref, max(1, last - _PART + 1), last)
+            check_link(older[-1], head)
+            yield from reversed(older)
+            head = older[0]
+
     def audit(self, ref: Ref | None = None) -> list[CorruptError]:
         """Everything that is wrong with the log of a tag, or of all, by key: reads every entry."""
         damaged: list[CorruptError] = []

@@ -126,6 +126,10 @@ class LatestWeights:
                 circle=self._ref,
             )
 
+    def length(self, head: Digest) -> int:
+        """How many artifacts lead to this one from the first of its chain, both included."""
+        return len(self._earlier(head)) - 1
+
     def add(self, link: Link) -> None:
         """Note the state that a link gives, now that the tag points to it."""
         if self._states_head is not None and self._states_head == link.below:

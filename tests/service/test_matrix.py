@@ -69,6 +69,7 @@ reader project: GET /p/{project}
 reader project: GET /p/{project}/{reference}
 writer project: PATCH /api/v1/projects/{project}/refs/{name}/{tag}
 writer project: PUT /api/v1/projects/{project}/refs/{name}/{tag}
+writer project: POST /api/v1/projects/{project}/refs/{name}/{tag}/expire
 admin project: DELETE /api/v1/projects/{project}
 admin project: GET /api/v1/projects/{project}/audit
 admin project: DELETE /api/v1/projects/{project}/refs/{name}/{tag}

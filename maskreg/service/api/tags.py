@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, ConfigDict, Field
 
 from maskreg import ref as refs
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
+from maskreg.registry.expiry import expire
 from maskreg.registry.tags import Expected
 from maskreg.service.access import Needs, ProjectReader
 from maskreg.service.api import models
@@ -22,6 +24,7 @@ from maskreg.service.gateway.admission import check_quota, check_tombstone
 from maskreg.service.gateway.verification import request_first_check
 from maskreg.service.gateway.visibility import check_may_read
 from maskreg.service.middleware import DocumentRoute
+from maskreg.service.moves import Moves
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.verbs.log import changes
 from maskreg.workspace.verbs.tag import annotate, remove, restore
@@ -36,6 +39,11 @@ async def ref_of_path(project: Part, name: Part, tag: Part) -> Ref:
     """The tag that a path names."""
     return Ref.parse(f"{project}/{name}:{tag}")
 
+
+LONGEST_WAIT_S = 300
+"""The longest that a request waits for a tag to move, in seconds."""
+
+_READER = Needs(Role.READER)
 
 At = Annotated[Ref, Depends(ref_of_path)]
 IfSet = Annotated[Expected, Depends(expected_of)]
@@ -61,10 +69,39 @@ class Paging(BaseModel):
     cursor: Cursor = ""
 
 
+class Waiting(BaseModel):
+    """How long to wait for a tag to move."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    wait: float = Field(0, ge=0, le=LONGEST_WAIT_S, description="Seconds.")
+    unless: models.DigestText | None = Field(None, description="Wait only while the tag points to this artifact.")
+
+
+async def moves_of(request: Request, service: Served) -> Moves:
+    """The requests of this process that wait; for a route."""
+    state = request.app.state
+    if not hasattr(state, "moves"):
+        state.moves = Moves(service.registry)
+    moves: Moves = state.moves
+    return moves
+
+
 @router.get("/projects/{project}/refs/{name}/{tag}", response_model=models.Tag)
-def one(ref: At, request: Request, service: Served, principal: ProjectReader) -> Response:
-    """What a tag points to, with its card. The ETag is for `If-Match`."""
-    head = _live(service, ref)
+async def one(
+    ref: At,
+    waiting: Annotated[Waiting, Query()],
+    request: Request,
+    service: Served,
+    moves: Annotated[Moves, Depends(moves_of)],
+    principal: ProjectReader,
+) -> Response:
+    """What a tag points to, with its card; with `wait`, as soon as it moves. The ETag is for `If-Match`."""
+    head = _live(ref, await run_in_threadpool(service.registry.head, ref))
+    if waiting.wait and head.digest == waiting.unless:
+        head = _live(ref, await moves.after(head, request, waiting.wait))
+        # The sender's rights can have ended meanwhile.
+        await run_in_threadpool(_READER, request)
     return reply(request, _tag(head), etag=etag_of(head.id))
 
 
@@ -135,7 +172,7 @@ def patch(
     expected: IfSet,
 ) -> Response:
     """Edit the card of a tag."""
-    _live(service, ref)
+    _live(ref, service.registry.head(ref))
     annotate(
         ref,
         **body.model_dump(exclude_none=True),
@@ -155,7 +192,7 @@ def delete(
     expected: IfSet,
 ) -> Response:
     """Remove a tag. Its history stays, and it can be restored until its artifact is collected."""
-    _live(service, ref)
+    _live(ref, service.registry.head(ref))
     remove(ref, by=principal.name, expected=expected, remote=service.remote, workspace=service.workspace)
     return Response(status_code=204)
 
@@ -175,9 +212,34 @@ def bring_back(
     return _changed(request, service, ref)
 
 
-def _live(service: Service, ref: Ref) -> RefEntry:
+class Expire(BaseModel):
+    """How much of what a run has published stays."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    keep: int = Field(ge=1, description="The newest versions, the latest included.")
+
+
+class Expired(BaseModel):
+    """What was deleted."""
+
+    deleted: int = Field(description="Artifacts.")
+
+
+@router.post("/projects/{project}/refs/{name}/{tag}/expire")
+def expire_links(
+    ref: At,
+    body: Expire,
+    service: Served,
+    principal: Annotated[Principal, Depends(Needs(Role.WRITER, audited="expire links"))],
+) -> Expired:
+    """Delete what a tag has left behind and whose entries say that it may expire; what another tag ever had stays."""
+    _live(ref, service.registry.head(ref))
+    return Expired(deleted=expire(service.registry, ref, body.keep))
+
+
+def _live(ref: Ref, head: RefEntry | None) -> RefEntry:
     # Not what the registry itself says of an unknown name: that lists similar ones, of other projects too.
-    head = service.registry.head(ref)
     if head is None:
         raise NotFoundError(f"there is no {ref}")
     if head.deleted:
@@ -194,7 +256,7 @@ def _readable(service: Service, principal: Principal, text: str) -> Ref | Digest
         return given
     check_role(principal, given.project, Role.READER)
     if given.digest is None:
-        digest = _live(service, given).digest
+        digest = _live(given, service.registry.head(given)).digest
         assert digest is not None  # it is live
         return given.pinned(digest)
     # Whatever stands before it, a digest can be of any project.
@@ -207,5 +269,5 @@ def _tag(head: RefEntry) -> models.Tag:
 
 
 def _changed(request: Request, service: Service, ref: Ref, status: int = 200) -> Response:
-    head = _live(service, ref)
+    head = _live(ref, service.registry.head(ref))
     return reply(request, _tag(head), etag=etag_of(head.id), status=status)

@@ -23,6 +23,7 @@ class MaskregTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
         source: the checkpoint that training began from.
         remote: where to push the links; without one they stay in the local registry.
         server: further fields of :class:`~maskreg.sync.vllm.engine.InitInfo`, such as another name of the remote.
+        publisher: further arguments of :class:`~maskreg.Publisher`, such as ``anchor_every``.
     """
 
     backend: ClassVar[str] = BACKEND
@@ -31,6 +32,7 @@ class MaskregTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
     source: str | None = None
     remote: str | None = None
     server: dict[str, Any] = field(default_factory=dict)
+    publisher: dict[str, Any] = field(default_factory=dict)
 
 
 class MaskregTrainer(TrainerWeightTransferEngine):  # type: ignore[misc]
@@ -61,7 +63,9 @@ class MaskregTrainer(TrainerWeightTransferEngine):  # type: ignore[misc]
         if source is None:
             raise UsageError("there are no weights to publish", hint="pass source=model")
         trainer = cls(client=client, source=source, is_sender=init_info.is_sender)
-        trainer._publisher = Publisher(init_info.ref, source=init_info.source, remote=init_info.remote)
+        trainer._publisher = Publisher(
+            init_info.ref, source=init_info.source, remote=init_info.remote, **init_info.publisher
+        )
         if trainer.is_sender:
             remote = {} if init_info.remote is None else {"remote": init_info.remote}
             client.init_weight_transfer_engine({"ref": init_info.ref, **remote, **init_info.server})

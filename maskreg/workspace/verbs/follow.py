@@ -29,6 +29,7 @@ from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains, Step
 from maskreg.registry.pull import bring
+from maskreg.registry.registry import Resolved
 from maskreg.result import Result
 from maskreg.store import FileStore
 from maskreg.update.verified import RecordedSide
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
 
     from maskreg.artifact.reader import Artifact
 
+
+WAIT_S = 30.0
+"""How long one request to a service waits for a tag to move, in seconds: proxies end connections that are silent."""
+
+LISTED_S = 60.0
+"""How long only the next entry of a tag's log is asked for, in seconds; then the log is listed again."""
 
 EVERY_S = 5.0
 """How often a tag is looked at, in seconds, where nothing else is said."""
@@ -148,6 +155,8 @@ class Follower(Closing):
         self._lock = threading.Lock()
         self._root = ""
         self._looked = -float("inf")
+        self._seen: tuple[float, Resolved] | None = None  # when the log was listed, and its end
+        self._settled: Digest | None = None  # what the tag points to, once there is nothing left to do about it
         self._waiting: _Waiting | None = None
 
     def step(self) -> Followed | None:
@@ -177,12 +186,12 @@ class Follower(Closing):
             return self._fetched()
 
     def _fetched(self) -> bool:
-        self._looked = time.monotonic()
+        self._looked, self._settled = time.monotonic(), None
         head, card = self._head()
         if self._waiting is not None and self._waiting.digest == head:
             return True
         if self._root and self._chains.link(head).after == self._root:
-            self._waiting = None
+            self._waiting, self._settled = None, head
             return False
         self._waiting = None
         brought: tuple[list[tuple[Artifact, bool]], int] | None = None
@@ -191,6 +200,7 @@ class Follower(Closing):
             brought = self._links.bring(self._way(head))
         except MaskregError as error:
             problem = error
+            self._chains.forget()  # a link can have expired
         # Where several processes hold the weights, all of them go on, or none.
         if not self._weights.all(brought is not None) or brought is None:
             raise problem or TryAgainError(f"another process could not bring the links of {self.ref}")
@@ -226,7 +236,7 @@ class Follower(Closing):
         begun = time.monotonic()
         waiting.commit()
         seconds = {**waiting.seconds, "apply": time.monotonic() - begun}
-        self._root = root = waiting.root
+        self._root, self._settled = (root := waiting.root), waiting.digest
         self._chains.forget()
         self._links.clear()
         links, size, out = waiting.links, waiting.bytes, self._weights.out
@@ -243,8 +253,26 @@ class Follower(Closing):
             left = deadline - time.monotonic()
             if left <= 0:
                 return None
-            time.sleep(min(left, self.every_s or 0.01))
+            self.pause(left)
         return followed
+
+    def pause(self, timeout_s: float = WAIT_S) -> None:
+        """Wait until it is time for the next :meth:`step`: on a service until the tag moves, elsewhere ``every_s``.
+
+        A service says so within a fifth of a second, and is asked once in half a minute.
+
+        Args:
+            timeout_s: how long at most, in seconds.
+        """
+        service = self._remote.store.service if self._remote is not None else None
+        if service is not None and self._settled is not None:
+            try:
+                if service.wait(self.ref, self._settled, min(timeout_s, WAIT_S)):
+                    self._looked = -float("inf")
+                return
+            except MaskregError:
+                self._settled = None  # the next look says what is wrong
+        time.sleep(min(timeout_s, self.every_s or 0.01))
 
     def close(self) -> None:
         """Close what was opened."""
@@ -257,7 +285,7 @@ class Follower(Closing):
         seen: tuple[Digest, Card] | None = None
         problem: MaskregError | None = None
         try:
-            resolved = (self._remote or self._space.local).resolve(self.ref)
+            resolved = self._resolved(self._remote or self._space.local)
             seen = resolved.digest, resolved.card
         except MaskregError as error:
             problem = error
@@ -267,6 +295,17 @@ class Follower(Closing):
             raise problem or UnavailableError(f"another process could not look at {self.ref}: {fault}")
         digest, card = first
         return digest, card
+
+    def _resolved(self, registry: Registry) -> Resolved:
+        """What the tag points to. While it has not moved, that takes one small request."""
+        if self._seen is not None:
+            at, resolved = self._seen
+            is_recent = time.monotonic() - at < LISTED_S
+            if is_recent and resolved.entry and registry.refs.peek(self.ref, resolved.entry.n + 1) is None:
+                return resolved
+        resolved = registry.resolve(self.ref)
+        self._seen = time.monotonic(), resolved
+        return resolved
 
     def _way(self, head: Digest) -> tuple[Step, ...]:
         try:

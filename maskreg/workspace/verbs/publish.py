@@ -17,12 +17,14 @@ from maskreg.errors import NotFoundError, UsageError
 from maskreg.extras import requiring
 from maskreg.live.alone import Alone
 from maskreg.ref import Ref
+from maskreg.registry.expiry import expire
 from maskreg.registry.push import Pushed
 from maskreg.workspace.latest import LatestWeights, is_model
 from maskreg.workspace.storing import Naming, Stored
 from maskreg.workspace.verbs.extract import CardOptions, parted
 from maskreg.workspace.verbs.pull import pull
 from maskreg.workspace.verbs.push import push
+from maskreg.workspace.verbs.retention import Retention, anchor, keep_version
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name
 
 if TYPE_CHECKING:
@@ -74,6 +76,10 @@ class Publisher(Closing):
         reversible: bool = False,
         parts: tuple[str, ...] = ("delta",),
         baseline: Literal["memory", "disk"] = "memory",
+        anchor_every: int | None = None,
+        keep_links: int | None = None,
+        keep_every: int | None = None,
+        lease_s: int = 600,
         jobs: int | None = None,
         workspace: Workspace | None = None,
         **card: Unpack[CardOptions],
@@ -90,9 +96,17 @@ class Publisher(Closing):
                 makes a link three times as large, and squashing links gives theirs.
             baseline: where what was published last is held: in memory, or in a file of the local registry that is
                 mapped into memory, and removed at the end.
+            anchor_every: after so many links, squash the run into an anchor, an artifact that applies to the source.
+                The next link stands on it, so a new or late reader needs an anchor and the links since. The first
+                process makes it, from the source and the links.
+            keep_links: with each anchor, delete what the tag has left behind, here and on the remote, but for so many
+                of the newest versions. Without it, garbage collection deletes it a week later.
+            keep_every: each version whose number is a multiple stays, as an anchor under the tag ``v<number>``.
+            lease_s: seconds for which a link stays after the tag has left it, so that its readers can go on.
 
         Raises:
-            UsageError: a name with a digest, another place for the baseline, or parts without ``delta``.
+            UsageError: a name with a digest, another place for the baseline, parts without ``delta``, a number below
+                1, or links that are to expire without anchors.
         """
         if "delta" not in parts or not {*parts} <= {"mask", "delta", "reverse"}:
             raise UsageError(f"parts={parts!r}: a link needs 'delta', and can have 'mask' and 'reverse'")
@@ -104,6 +118,9 @@ class Publisher(Closing):
         self._card, _ = parted(card)
         self._reversible, self._on_disk, self._jobs = reversible, baseline == "disk", jobs
         self._parts = (*parts, *(["reverse"] if reversible and "reverse" not in parts else []))
+        self._retention: Retention | None = None
+        if (anchor_every, keep_links, keep_every) != (None, None, None):
+            self._retention = Retention.of(anchor_every, keep_links, keep_every, lease_s)
         self._open = ExitStack()
         self._space = workspace or self._open.enter_context(Workspace())
         self._groups: tuple[Processes, Processes] | None = None
@@ -192,7 +209,9 @@ class Publisher(Closing):
     ) -> Published | None:
         """Code, store and push what moved; the baseline moves on only then."""
         if head is not None and not any(processes.gathered(bool(publication.moved))):
-            return processes.together(lambda: self._unmoved(naming))
+            published = processes.together(lambda: self._unmoved(naming))
+            processes.together(lambda: self._settle(naming))
+            return published
         parents, recipe = ((head,), LINK_RECIPE) if head is not None else ((), None)
         begun = time.monotonic()
         extracted = publication.link(
@@ -222,6 +241,7 @@ class Publisher(Closing):
 
         published = processes.together(store)
         processes.together(self._latest.advance)
+        processes.together(lambda: self._settle(naming))
         return published
 
     def _stored(
@@ -233,7 +253,8 @@ class Publisher(Closing):
         seconds: dict[str, float],
     ) -> Published:
         self._latest.check(link, naming.head.digest if naming.head is not None else None)
-        card = replace(self._card, meta={**self._card.meta, **(meta or {})}).checked()
+        consent = {} if self._retention is None else self._retention.meta(naming.head)
+        card = replace(self._card, meta={**self._card.meta, **(meta or {}), **consent}).checked()
         stored = naming.store(link.digest, card, notes)
         self._latest.add(link)
         self._is_pushed = False
@@ -248,6 +269,27 @@ class Publisher(Closing):
         head = self._space.local.artifact(naming.head.digest)
         self._space.note(f"nothing moved since {head.digest.short}, so no link was published")
         return Published(self.ref, head, naming.head.card, moved=False, pushed=self._pushed())
+
+    def _settle(self, published: Naming | None) -> None:
+        """Make the anchor that is due, keep the version that is to be kept, and let links expire, in this order."""
+        keep, space = self._retention, self._space
+        if keep is None or published is None:
+            return
+        naming = Naming(space, self.ref, careful=False)
+        if naming.head is None or naming.head.digest is None:
+            return
+        is_due = keep.is_due(naming.head, self._latest.length(naming.head.digest))
+        if is_due:
+            if not anchor(space, naming, self._source):
+                return
+            self._is_pushed = False
+            self._pushed()
+        head = space.local.live(self.ref)
+        if keep.keep_every is not None:
+            keep_version(space, head, keep.keep_every, self._source, self._remote, self._parts)
+        if is_due and keep.keep_links is not None:
+            for registry in (space.local, *([space.remote(self._remote)] if self._remote is not None else [])):
+                expire(registry, self.ref, keep.keep_links)
 
     def _pushed(self) -> Pushed | None:
         """Push the latest link, unless that is done."""

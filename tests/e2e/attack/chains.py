@@ -8,6 +8,7 @@
       the folder follows to the end     it is at the last state, file by file
       a model follows to the end        begun anew from the folder's checkpoint; it has the last state's bits
       now and then: squash, collect garbage, let the readers fall behind
+    every fifth link has an anchor, and older links expire
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import random
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import maskreg
-from maskreg.errors import MissingLinkError, NotFoundError, TryAgainError
+from maskreg.errors import MissingLinkError, NotFoundError, NotOnChainError, TryAgainError
 from maskreg.registry.collect import collect
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.e2e.attack.damages import Tally
@@ -35,6 +37,7 @@ SHAPES = {
     "model.norm.weight": (32,),
 }
 SQUASH_EVERY, REST_EVERY, REST_LINKS = 40, 25, 12
+RETENTION = {"anchor_every": 5, "keep_links": 4, "keep_every": 10, "lease_s": 0}
 TRIES = 3
 """How often a process is killed at the same work, at most."""
 
@@ -85,8 +88,8 @@ class Chains:
     def _publish(self, rng: random.Random, tally: Tally, number: int) -> Iterator[str]:
         def work(space: maskreg.Workspace) -> object:
             # A killed one may have published: then nothing has moved.
-            meta = {"step": str(number)}
-            return maskreg.publish(self._latest, RUN, source=self._source, remote="team", meta=meta, workspace=space)
+            how: dict[str, Any] = {"meta": {"step": str(number)}, **RETENTION}
+            return maskreg.publish(self._latest, RUN, source=self._source, remote="team", workspace=space, **how)
 
         for _ in range(rng.randrange(TRIES)):
             tally.counts["publish: killed" if self._killed(work, "ada", rng) else "publish: was done"] += 1
@@ -120,7 +123,19 @@ class Chains:
     def _follow_model(self, space: maskreg.Workspace) -> object:
         import torch
 
-        begun = self._out / "current" if (self._out / "current").exists() else self._source
+        current = self._out / "current"
+        try:
+            model = self._followed_from(current if current.exists() else self._source, space)
+        except NotOnChainError:
+            # It comes too late for the links.
+            model = self._followed_from(self._source, space)
+        draft = self._model.with_suffix(".draft")
+        draft.write_bytes(b"".join(model[name].view(torch.int16).numpy().tobytes() for name in sorted(SHAPES)))
+        return draft.replace(self._model)
+
+    def _followed_from(self, begun: Path, space: maskreg.Workspace) -> dict[str, Any]:
+        import torch
+
         with maskreg.open_checkpoint(begun) as checkpoint:
             model = {
                 name: torch.from_numpy(np.array(checkpoint.read(name, 0, info.numel)).view(np.int16))
@@ -130,9 +145,7 @@ class Chains:
             }
         with maskreg.follow(model, RUN, every_s=0, workspace=space) as follower:
             follower.step()
-        draft = self._model.with_suffix(".draft")
-        draft.write_bytes(b"".join(model[name].view(torch.int16).numpy().tobytes() for name in sorted(SHAPES)))
-        return draft.replace(self._model)
+        return model
 
     def _torn(self) -> Iterator[str]:
         current = self._current()

@@ -1,0 +1,108 @@
+"""What stays of a run that publishes for weeks: anchors, the versions that are kept, and the newest links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from maskreg.artifact.manifest import stands_on
+from maskreg.errors import ConflictError, UsageError
+from maskreg.ref import DEFAULT_TAG
+from maskreg.registry.expiry import consent, version_of
+from maskreg.registry.transfer import is_followed
+from maskreg.workspace.storing import Naming
+from maskreg.workspace.verbs.push import push
+from maskreg.workspace.verbs.squash import squash
+
+if TYPE_CHECKING:
+    from maskreg.store.reflog import RefEntry
+    from maskreg.workspace.workspace import CheckpointLike, Workspace
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What a publisher keeps.
+
+    Attributes:
+        anchor_every: versions from one anchor to the next.
+        keep_links: the newest versions, whose links stay; None for all, until they are collected as garbage.
+        keep_every: each such version stays, under a tag of its own; None for none.
+        lease_s: seconds for which a link stays in any case after the tag has left it.
+    """
+
+    anchor_every: int
+    keep_links: int | None
+    keep_every: int | None
+    lease_s: int
+
+    @classmethod
+    def of(cls, anchor_every: int | None, keep_links: int | None, keep_every: int | None, lease_s: int) -> Retention:
+        """Check what a caller asks for.
+
+        Raises:
+            UsageError: a number below 1, or no anchors to begin at where links expire.
+        """
+        for name, number in {"anchor_every": anchor_every, "keep_links": keep_links, "keep_every": keep_every}.items():
+            if number is not None and number < 1:
+                raise UsageError(f"{name}={number}: pass 1 or more")
+        if not 0 <= lease_s < 10**9:
+            raise UsageError(f"lease_s={lease_s}: pass seconds, 0 or more")
+        if anchor_every is None:
+            raise UsageError("links can only expire below an anchor", hint="pass anchor_every=16 too")
+        return cls(anchor_every, keep_links, keep_every, lease_s)
+
+    def meta(self, head: RefEntry | None) -> dict[str, str]:
+        """What the card of the next version says beside its caller's metadata."""
+        return consent(version_of(head) + 1, self.lease_s)
+
+    def is_due(self, head: RefEntry, chain: int) -> bool:
+        """Whether the latest version needs an anchor; ``chain``: artifacts from it down to the first of its chain."""
+        version = version_of(head)
+        is_kept = self.keep_every is not None and version % self.keep_every == 0
+        # One that was killed before its anchor leaves the chain longer than it is to be.
+        return chain > 1 and (is_kept or version % self.anchor_every == 0 or chain > self.anchor_every + 1)
+
+
+def anchor(space: Workspace, naming: Naming, source: CheckpointLike | None) -> bool:
+    """Move a tag from a link to what squashing gives: the same weights, and no link below it.
+
+    Returns:
+        False where another publisher has moved the tag meanwhile, and with it the turn to make an anchor.
+    """
+    assert naming.ref is not None
+    assert naming.head is not None
+    assert naming.head.digest is not None
+    squashed = squash(naming.ref.pinned(naming.head.digest), source=source, workspace=space)
+    try:
+        naming.store(squashed.digest, naming.head.card)
+    except ConflictError:
+        return False
+    return True
+
+
+def keep_version(
+    space: Workspace,
+    head: RefEntry,
+    every: int,
+    source: CheckpointLike | None,
+    remote: str | None,
+    parts: tuple[str, ...],
+) -> None:
+    """Give the latest version that is to be kept a tag of its own, which needs no other artifact, unless it has one."""
+    number = version_of(head) // every * every
+    tag = f"v{number}" if head.ref.tag == DEFAULT_TAG else f"{head.ref.tag}-v{number}"
+    ref = head.ref.with_tag(tag)
+    if not number or (space.local.head(ref) is not None and (remote is None or is_followed(space.local, ref))):
+        return
+    # Each version has two entries at most.
+    entries = islice(space.local.refs.back(head), 2 * every)
+    entry = next((entry for entry in entries if version_of(entry) == number), None)
+    if entry is None or entry.digest is None:
+        return
+    digest = entry.digest
+    if stands_on(space.local.artifact(digest).manifest) is not None:
+        digest = squash(entry.ref.pinned(digest), source=source, workspace=space).digest
+    Naming(space, ref, careful=False).store(digest, entry.card)
+    if remote is not None:
+        push(ref, remote=remote, parts=parts, workspace=space)
