@@ -106,6 +106,14 @@ def test_a_client_that_leaves_is_not_waited_for(lab: Lab, url: str) -> None:
     until(lambda: waiting(lab) == 0)
 
 
+def test_a_server_that_stops_ends_the_wait(lab: Lab, threads: ThreadPoolExecutor) -> None:
+    with listening(lab.app) as url:
+        # The client gives up before this wait is over.
+        answer = threads.submit(ask, url, lab.digests["opd"], wait=300)
+        until(lambda: waiting(lab) == 1)
+    assert answer.result().status_code == 200
+
+
 def test_a_tag_that_is_removed_and_rights_that_end_are_told(lab: Lab, url: str, threads: ThreadPoolExecutor) -> None:
     with closing(accounts_in(f"sqlite:///{lab.workspace.root / 'service.db'}")) as accounts:
         token = accounts.tokens.create("carl", Scope("team", Role.READER), ROOT)

@@ -175,7 +175,7 @@ def test_two_publishers_of_one_run_share_its_anchors(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("kept", ["folder"], indirect=True)
-@pytest.mark.parametrize("fault", ["anchor", "keep_version", "expire"])
+@pytest.mark.parametrize("fault", ["squash", "keep_version", "expire"])
 def test_what_was_not_finished_is_made_up_for(kept: Kept, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ada, bob = kept.space("ada"), kept.space("bob")
     publisher = kept.publisher(ada, keep_links=2, keep_every=4)

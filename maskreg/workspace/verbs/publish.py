@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from maskreg.artifact.manifest import LINK_RECIPE, Link
 from maskreg.closing import Closing
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError, UsageError
+from maskreg.errors import ConflictError, NotFoundError, UsageError
 from maskreg.extras import requiring
 from maskreg.live.alone import Alone
 from maskreg.ref import Ref
@@ -24,7 +24,8 @@ from maskreg.workspace.storing import Naming, Stored
 from maskreg.workspace.verbs.extract import CardOptions, parted
 from maskreg.workspace.verbs.pull import pull
 from maskreg.workspace.verbs.push import push
-from maskreg.workspace.verbs.retention import Retention, anchor, keep_version
+from maskreg.workspace.verbs.retention import Retention, keep_version
+from maskreg.workspace.verbs.squash import squash
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name
 
 if TYPE_CHECKING:
@@ -119,8 +120,10 @@ class Publisher(Closing):
         self._reversible, self._on_disk, self._jobs = reversible, baseline == "disk", jobs
         self._parts = (*parts, *(["reverse"] if reversible and "reverse" not in parts else []))
         self._retention: Retention | None = None
-        if (anchor_every, keep_links, keep_every) != (None, None, None):
-            self._retention = Retention.of(anchor_every, keep_links, keep_every, lease_s)
+        if anchor_every is not None:
+            self._retention = Retention(anchor_every, keep_links, keep_every, lease_s)
+        elif (keep_links, keep_every) != (None, None):
+            raise UsageError("links can only expire below an anchor", hint="pass anchor_every=16 too")
         self._open = ExitStack()
         self._space = workspace or self._open.enter_context(Workspace())
         self._groups: tuple[Processes, Processes] | None = None
@@ -280,8 +283,11 @@ class Publisher(Closing):
             return
         is_due = keep.is_due(naming.head, self._latest.length(naming.head.digest))
         if is_due:
-            if not anchor(space, naming, self._source):
-                return
+            squashed = squash(self.ref.pinned(naming.head.digest), source=self._source, workspace=space)
+            try:
+                naming.store(squashed.digest, naming.head.card)
+            except ConflictError:
+                return  # another publisher has moved the tag, and makes the next anchor
             self._is_pushed = False
             self._pushed()
         head = space.local.live(self.ref)

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.manifest import stands_on
-from maskreg.errors import ConflictError, UsageError
+from maskreg.errors import UsageError
 from maskreg.ref import DEFAULT_TAG
 from maskreg.registry.expiry import consent, version_of
 from maskreg.registry.transfer import is_followed
@@ -36,21 +36,13 @@ class Retention:
     keep_every: int | None
     lease_s: int
 
-    @classmethod
-    def of(cls, anchor_every: int | None, keep_links: int | None, keep_every: int | None, lease_s: int) -> Retention:
-        """Check what a caller asks for.
-
-        Raises:
-            UsageError: a number below 1, or no anchors to begin at where links expire.
-        """
-        for name, number in {"anchor_every": anchor_every, "keep_links": keep_links, "keep_every": keep_every}.items():
+    def __post_init__(self) -> None:
+        numbers = {"anchor_every": self.anchor_every, "keep_links": self.keep_links, "keep_every": self.keep_every}
+        for name, number in numbers.items():
             if number is not None and number < 1:
                 raise UsageError(f"{name}={number}: pass 1 or more")
-        if not 0 <= lease_s < 10**9:
-            raise UsageError(f"lease_s={lease_s}: pass seconds, 0 or more")
-        if anchor_every is None:
-            raise UsageError("links can only expire below an anchor", hint="pass anchor_every=16 too")
-        return cls(anchor_every, keep_links, keep_every, lease_s)
+        if not 0 <= self.lease_s < 10**9:
+            raise UsageError(f"lease_s={self.lease_s}: pass seconds, 0 or more")
 
     def meta(self, head: RefEntry | None) -> dict[str, str]:
         """What the card of the next version says beside its caller's metadata."""
@@ -62,23 +54,6 @@ class Retention:
         is_kept = self.keep_every is not None and version % self.keep_every == 0
         # One that was killed before its anchor leaves the chain longer than it is to be.
         return chain > 1 and (is_kept or version % self.anchor_every == 0 or chain > self.anchor_every + 1)
-
-
-def anchor(space: Workspace, naming: Naming, source: CheckpointLike | None) -> bool:
-    """Move a tag from a link to what squashing gives: the same weights, and no link below it.
-
-    Returns:
-        False where another publisher has moved the tag meanwhile, and with it the turn to make an anchor.
-    """
-    assert naming.ref is not None
-    assert naming.head is not None
-    assert naming.head.digest is not None
-    squashed = squash(naming.ref.pinned(naming.head.digest), source=source, workspace=space)
-    try:
-        naming.store(squashed.digest, naming.head.card)
-    except ConflictError:
-        return False
-    return True
 
 
 def keep_version(
