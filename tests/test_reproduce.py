@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -12,13 +10,11 @@ import pytest
 import torch
 
 from scripts.reproduce import losses
-from scripts.reproduce.arms import COMPARISONS, arms_of, jobs_of, shown_as_visible
-from scripts.reproduce.masks import MaskSpec
-from scripts.reproduce.origins import EXTERNAL, OPD, ORIGINS, SFT
+from scripts.reproduce.arms import COMPARISONS
+from scripts.reproduce.origins import OPD, SFT
 from scripts.reproduce.rollout import Randomness, Sampling, logits_of, sample, uniform
-from scripts.reproduce.setting import TRAINED_SHARE, Problem, Setting, problems
+from scripts.reproduce.setting import TRAINED_SHARE, Problem, problems
 from scripts.reproduce.statistics import Estimate, Results
-from scripts.reproduce.tuning import DENSITIES, Tuning, tune
 from tests.train.small import END, PAD, small_model
 
 
@@ -88,43 +84,6 @@ def test_comparisons_are_within_mask_and_seed() -> None:
     assert [comparison.corrected for comparison in single.comparisons()] == [{}]
     apart = Results(ends, ends, {**single.runs, OPD: [run(100, 0, 0.5)], matched: [run(103, 1, 0.5)]})
     assert [(c.first, c.second) for c in apart.comparisons()] == [(OPD, "full")]
-
-
-@pytest.fixture
-def claim(tmp_path: Path) -> Setting:
-    """A setting with all checkpoints, of which nothing but the names matters."""
-    for name in ("source", "teacher", "opd"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text("{}")
-    return Setting(str(tmp_path))
-
-
-def tuned(setting: Setting, arms: Mapping[str, float]) -> Tuning:
-    """What tuning runs with these visible densities give."""
-    masks = {
-        origin: {str(seed): f"{origin} {seed}" for seed in (setting.mask_seeds if ORIGINS[origin].trained else [None])}
-        for origin in (OPD, SFT, EXTERNAL)
-    }
-    records = {name: {"visible_density": visible} for name, visible in arms.items()}
-    return tune(masks, shown_as_visible(setting), records)
-
-
-VISIBLE = {f"tuning {OPD}": 0.495, f"tuning {SFT}": 0.39, f"tuning {EXTERNAL}": 0.6}
-MEASURED = {f"tuning random {density:g}": visible for density, visible in zip(DENSITIES, (0.39, 0.513), strict=True)}
-
-
-def test_every_mask_is_trained_on_with_its_own_seed(claim: Setting) -> None:
-    tuning = tuned(claim, {**VISIBLE, **MEASURED})
-    jobs = jobs_of(claim, tuning)
-    assert len({job.name for job in jobs}) == len(jobs) == 3 * len(arms_of(claim)) == 3 * 10
-    cells = {(job.arm, job.mask_seed, job.seed): job.mask for job in jobs}
-    for mask_seed, seed in zip((100, 103, 104), (0, 1, 2), strict=True):
-        digest = f"{SFT} {mask_seed}"
-        assert cells[SFT, mask_seed, seed] == MaskSpec(digest)
-        assert cells[f"{SFT}: exponent-matched", mask_seed, seed] == MaskSpec(digest, seed)
-        assert cells[f"{OPD}: random, as visible", None, seed] == MaskSpec(seed=seed, density=tuning.visible[OPD])
-        assert cells[EXTERNAL, None, seed] == MaskSpec(f"{EXTERNAL} None")
-    assert [job.seed for job in jobs] == [0] * 10 + [1] * 10 + [2] * 10
 
 
 def logits(seed: int) -> torch.Tensor:

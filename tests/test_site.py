@@ -11,16 +11,11 @@ from typing import Any
 
 import pytest
 
-from maskreg.glossary import ENTRIES
 from scripts.commands import METHODS_PAGE, PATH, page, with_methods
-from scripts.site import TERMS
 from tests.browser import Opened, browser
-from tests.pages import blocks, commands
 from tests.repository import ROOT
 
 __all__ = ["browser"]
-
-DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -59,24 +54,6 @@ def test_pages_ask_no_server_and_can_be_searched(site: Path, browser: Any) -> No
         opened.page.keyboard.type("headroom")
         opened.page.locator(".md-search-result__item").first.wait_for()
         assert (opened.said, [url for url in opened.asked if not url.startswith("file:")]) == ([], [])
-
-
-def test_what_is_copied_from_a_console_block_can_be_typed(site: Path, browser: Any) -> None:
-    merging = (DOCS / "how-to" / "merge.md").read_text()
-    typed = [
-        "\n".join(step.command for step in commands(block)) for block in blocks(merging) if block.kind == "console"
-    ]
-    with Opened(browser, site / "how-to" / "merge.html", "light", permissions=["clipboard-read"]) as opened:
-        buttons = opened.page.locator(".language-console .md-code__button[data-md-type=copy]")
-        copied = []
-        for number in range(buttons.count()):
-            buttons.nth(number).click()
-            copied.append(opened.page.evaluate("navigator.clipboard.readText()"))
-        assert copied == typed
-
-
-def test_every_linked_term_has_an_entry() -> None:
-    assert set(TERMS.values()) <= set(ENTRIES)
 
 
 def test_the_commands_are_up_to_date() -> None:

@@ -27,10 +27,6 @@ class Pair(NamedTuple):
     b: Bits
 
 
-Draw = Callable[[np.random.Generator], Pair | list[Pair]]
-"""A pair of updates, of one matrix or of several."""
-
-
 def to_codes(values: Floats) -> Codes:
     """The nearest bf16 codes, ties to even."""
     bits = values.astype(np.float32).view(np.uint32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from maskreg.analysis.contingency import count_classes
-from maskreg.analysis.evidence import OverlapFigures, OverlapSums, figures_of, sums_from_classes
+from maskreg.analysis.evidence import OverlapFigures, figures_of, sums_from_classes
 from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.mask import pack
 from scripts.calibration.draws import Pair
@@ -11,15 +11,11 @@ from scripts.calibration.draws import Pair
 _NOT_ASKED = "not asked"
 
 
-def figures_of_pair(drawn: Pair | list[Pair]) -> OverlapFigures:
+def figures_of_pair(pair: Pair) -> OverlapFigures:
     """All figures of one pair of updates; the rounding nulls, which do not decide, are left out."""
-    return figures_of(sum(map(_sums, [drawn] if isinstance(drawn, Pair) else drawn), start=OverlapSums()))
-
-
-def _sums(pair: Pair) -> OverlapSums:
     shape = shape_of(pair.codes.shape)
     assert shape is not None
     a, b, codes = pack(pair.a.reshape(-1)), pack(pair.b.reshape(-1)), pair.codes.reshape(-1)
     grid = Grid(shape)
     grid.add(count_grid(a, b, codes, 0, shape))
-    return sums_from_classes(count_classes(a, b, codes), _NOT_ASKED, _NOT_ASKED, grid, has_lines=True)
+    return figures_of(sums_from_classes(count_classes(a, b, codes), _NOT_ASKED, _NOT_ASKED, grid, has_lines=True))

@@ -31,20 +31,6 @@ def published(folder: Path, pair: tuple[Path, Path], steps: int) -> list[Path]:
     return paths
 
 
-def test_a_folder_is_brought_up_to_date(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    line = ("follow", "toy/run", "--source", pair[0], "-o", tmp_path / "served", "--once")
-    run(*line, status=66)
-    steps = published(tmp_path, pair, 2)
-    done = run(*line)
-    path = Path(done.out.strip())
-    assert path == (tmp_path / "served" / "current").resolve()
-    assert contents(path) == contents(steps[2])
-    assert ", step 2: 2 links" in done.err
-    record = run(*line, "--json").json
-    assert (record["links"], record["card"]["meta"]) == (0, {"step": "2"})
-    assert record["out"] == str(tmp_path / "served/current")
-
-
 class Server:
     """A server that is told of checkpoints: it answers with these states, the last of them again and again."""
 

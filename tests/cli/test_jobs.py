@@ -114,17 +114,3 @@ def test_applying_on_a_server_reads_like_applying_here(site: Site, run: Run) -> 
     assert run("jobs", "show", job["id"], "--on", "lab", "--wait").out == "team/json\n"
     assert job["result"]["root"] in run("jobs", "show", job["id"], "--on", "lab").out
     assert run("jobs", "list", "--on", "lab", "--json").json[0]["id"] == job["id"]
-
-
-@pytest.mark.usefixtures("workers")
-def test_merges_and_extractions_end_in_the_registry_of_the_server(site: Site, run: Run) -> None:
-    weights = ["--weight", "team/toy:second=0.5"]
-    merge = ["merge", "team/toy:v1", "team/toy:second", "--method", "linear", *weights, "--name", "team/sum:v1"]
-    assert run(*merge, "--on", "lab").out == "team/sum:v1\n"
-    merged = site.service.workspace.find("team/sum:v1").manifest
-    assert merged.recipe is not None
-    assert merged.recipe["weights"] == [1.0, 0.5]
-    extract = ["extract", "base", "tuned", "--name", "team/again:v1", "--family", "toy", "--reversible"]
-    job = run(*extract, "--on", "lab", "--json").json
-    assert job["result"]["digest"] == str(site.service.workspace.find("team/toy:v1").digest)
-    assert site.service.workspace.find("team/again:v1").card.family == "toy"

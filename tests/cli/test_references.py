@@ -52,17 +52,6 @@ def test_every_form_of_a_digest_names_the_artifact(
     assert run("show", digits[:4], "--json").json["digest"] == later
 
 
-def test_a_digest_of_a_remote_is_pulled_under_its_name(
-    run: Run, artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("remote", "add", "lab", tmp_path / "lab")
-    run("push", REF)
-    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "bob"))
-    assert run("show", artifact[:15], "--remote", "lab", "--json").json["digest"] == artifact
-    run("pull", artifact[:15])
-    assert run("list", "-q").out == f"{REF}\n"
-
-
 def test_digits_of_several_digests_name_the_candidates(run: Run, artifact: str) -> None:
     digits = artifact.removeprefix("sha256:")
     twin = Digest(artifact[:27] + ("0" if digits[20] != "0" else "1") + "0" * 43)

@@ -53,17 +53,3 @@ def test_an_analysis_is_found_by_its_name_if_it_is_of_the_mask(
     run("report", REF, "-o", tmp_path / "b.html")
     assert "<h2>Geometry" not in (tmp_path / "b.html").read_text()
     run("report", REF, "--analysis", analyzed, "-o", tmp_path / "c.html", status=2)
-
-
-@pytest.mark.torch
-def test_a_trajectory(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    half = make_checkpoint(tmp_path / "step-5", {n: moved(t, 0.2, i) for i, (n, t) in enumerate(tensors().items())})
-    file = tmp_path / "run.json"
-    file.write_text(run("analyze", "--trajectory", pair[0], half, pair[1], "--json").out)
-    run("report", REF, "--trajectory", file, "-o", tmp_path / "a.html")
-    text = (tmp_path / "a.html").read_text()
-    assert "step-5" in text
-    assert str(tmp_path) not in text
-    file.write_text("{}")
-    run("report", REF, "--trajectory", file, "-o", tmp_path / "b.html", status=65)
-    run("report", REF, "--trajectory", tmp_path / "none", "-o", tmp_path / "b.html", status=2)

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from maskreg.words import percent
-from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.cli.conftest import Run
 
 
@@ -50,38 +49,6 @@ def test_what_is_recorded_of_a_selection_says_which(run: Run, masks: tuple[str, 
     assert shown["lift"] == next(row["value"] for row in whole if row["metric"] == "rlvr_overlap")
     listed = run("list", "one", "--json").json["names"][0]
     assert listed["rlvr_overlap"] == shown["lift"]
-
-
-def test_the_parts_of_a_fused_matrix_compare_as_if_stored_alone(run: Run, tmp_path: Path) -> None:
-    rows = {"q_proj": 32, "k_proj": 16, "v_proj": 16}
-    at = "model.layers.0.self_attn.{}.weight"
-    alone = {at.format(name): bf16((size, 64), size) for name, size in rows.items()}
-    alone[at.format("v_proj")] = bf16((16, 64), 1)
-    alone[at.format("o_proj")] = bf16((64, 32), 5)
-    runs = [alone, *({name: moved(tensor, 0.4, seed) for name, tensor in alone.items()} for seed in (1, 2))]
-    found = []
-    for form in ("alone", "fused"):
-        paths = [
-            make_checkpoint(tmp_path / f"{form}-{n}", _fused(model, at) if form == "fused" else model)
-            for n, model in enumerate(runs)
-        ]
-        names = [f"{form}-{number}" for number in (1, 2)]
-        for name, path in zip(names, paths[1:], strict=True):
-            run("extract", paths[0], path, "--name", name)
-        options = ("--role", "qkvo", "--source", paths[0], "--updates", "--json")
-        document = run("compare", *names, *options).json
-        found.append((document["pairs"][0], document["updates"][0]))
-        split = run("show", names[0], "--by", "tensor", "--role", "qkvo", "--json").json["groups"]
-        assert set(split) == set(alone)
-        found[-1][0]["split"] = split
-    for key in ("whole", "tensors", "roles", "split"):
-        assert found[0][0][key] == found[1][0][key]
-    assert found[0][1]["tensors"] == found[1][1]["tensors"]
-
-
-def _fused(model: dict[str, Tensor], at: str) -> dict[str, Tensor]:
-    parts = [model[at.format(name)][1] for name in ("q_proj", "k_proj", "v_proj")]
-    return {at.format("qkv_proj"): ("BF16", np.concatenate(parts)), at.format("o_proj"): model[at.format("o_proj")]}
 
 
 def test_a_consensus_map_is_written_once(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:

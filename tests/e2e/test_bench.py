@@ -1,42 +1,15 @@
-"""The benchmark runs, its page shows its figures, and the memory of commands does not grow with the checkpoint."""
+"""The benchmark's page shows its figures, and the memory of commands does not grow with the checkpoint."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from scripts.bench import figures
 from scripts.bench.commands import CORES, generate
-from scripts.bench.page import page, rows
+from scripts.bench.page import page
 from scripts.bench.timing import MASKREG, cores, environment, run, work_folder
-from tests.checkpoints import make_pair
 
 ROOT = Path(__file__).parents[2]
-
-
-def bench(*args: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "scripts.bench", *args], cwd=ROOT, capture_output=True, text=True)
-
-
-def test_everything_is_measured_on_tiny_data_and_shown_on_a_page(tmp_path: Path) -> None:
-    pair = make_pair(tmp_path, shards=1, fraction=0.2)
-    done = bench("--quick", "--pair", *pair, "--dir", tmp_path / "work", "--page", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert list((tmp_path / "work").iterdir()) == []
-    measured = figures.load(tmp_path / "benchmarks.json")
-    assert [row for row in rows(measured) if row[3] is None] == []
-    assert {entry.name for entry in measured.pairs} == {
-        *(f"generated {name}" for name in ("sft", "opd", "rlvr", "sync")),
-        f"given {pair[1].name}",
-    }
-    for entry in measured.pairs:
-        own, double = (entry.coding(measured.default_codec, threads=threads) for threads in (1, 2))
-        assert own
-        assert double
-        assert own.bytes == double.bytes
-        assert 0 < entry.limits.mask < entry.limits.step < 16
-    assert (tmp_path / "benchmarks.md").read_text() == page(measured, "benchmarks.json")
 
 
 @pytest.mark.usefixtures("compiled_kernels")  # the definitions in NumPy take new memory

@@ -1,9 +1,8 @@
-"""The comparison of masked retraining with its controls runs on a small scale, resumes, and fails where it must."""
+"""The comparison of masked retraining with its controls runs on a small scale."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,26 +41,6 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
             fast = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>", pad_token="<pad>")
             fast.save_pretrained(folder / name)
     return folder
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Any]]:
-    """Runs it in this process, where it must end with an exit code; what it says on stdout and on stderr."""
-    import torch
-
-    from scripts.reproduce.__main__ import main
-
-    before = torch.get_num_threads()
-
-    def call(checkpoints: Path, out: Path, *args: str, status: int) -> Any:
-        for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            monkeypatch.setenv(variable, "1")  # put back at the end
-        line = [str(checkpoints), "--out", str(out), "--quick", "--workers", "1", "--lr", "3e-3", *args]
-        assert main(line) == status
-        return capsys.readouterr()
-
-    yield call
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -135,45 +114,3 @@ def test_tables_are_those_of_the_runs(done: tuple[Path, str]) -> None:
     assert min(corrected) == pytest.approx(min(1.0, len(p_values) * min(p_values)))
     assert all(f"{first} - {second}" in rows for first, second in compared)
     assert (out / "retrain.svg").read_text().count("prefers-color-scheme") == 1
-
-
-def test_finished_runs_are_not_run_again(checkpoints: Path, done: tuple[Path, str], told: Callable[..., Any]) -> None:
-    out, printed = done
-    kept = {path: path.read_bytes() for path in (out / "runs").iterdir()}
-    removed = out / "runs" / "OPD-mask-exponent-matched-m103-1.json"
-    removed.unlink()
-    said = told(checkpoints, out, *GRID, status=0)
-    assert said.out == printed
-    assert "1 of 1: OPD-mask-exponent-matched-m103-1" in said.err
-    before, after = json.loads(kept[removed]), json.loads(removed.read_text())
-    assert before["held_out"] == after["held_out"]
-    assert before["losses"] == after["losses"]
-    assert all(path.read_bytes() == content for path, content in kept.items() if path != removed)
-    assert "results of another setting" in told(checkpoints, out, "--steps", "3", status=2).err
-
-
-@pytest.mark.filterwarnings("ignore:Attempting to set identical")  # one arm makes a plot without a range
-def test_it_fails_if_nothing_was_learned(checkpoints: Path, tmp_path: Path, told: Callable[..., Any]) -> None:
-    said = told(checkpoints, tmp_path / "out", "--lr", "30", "--arms", "full", "--steps", "1", status=1).err
-    assert "the full arm does not beat the source by 5 paired standard deviations" in said
-    assert (tmp_path / "out" / "retrain.md").exists()
-
-
-def test_it_fails_if_no_weight_changed(checkpoints: Path, tmp_path: Path, told: Callable[..., Any]) -> None:
-    said = told(checkpoints, tmp_path / "out", "--lr", "0", "--arms", "full", "--steps", "1", status=1).err
-    assert "no bf16 weight of" in said
-    assert not (tmp_path / "out" / "results.json").exists()
-
-
-@pytest.mark.parametrize("inside", ["", "thesis.txt"])
-def test_something_else_is_left_alone(checkpoints: Path, tmp_path: Path, inside: str, told: Callable[..., Any]) -> None:
-    out = tmp_path / "mine"
-    if inside:
-        out.mkdir()
-    (out / inside).write_text("mine")
-    assert "holds no results" in told(checkpoints, out, status=2).err
-    assert [path.name for path in tmp_path.rglob("*")] == ["mine", *([inside] if inside else [])]
-
-
-def test_checkpoints_have_to_be_there(tmp_path: Path, told: Callable[..., Any]) -> None:
-    assert f"{tmp_path / 'source'} is no checkpoint" in told(tmp_path, tmp_path / "out", status=2).err

@@ -28,23 +28,6 @@ def _member(folder: Path, server: S3Server, bucket: str, catalog: str = "") -> P
     return person
 
 
-def test_a_bucket_alone_is_a_registry(tmp_path: Path, pair: tuple[Path, Path], s3_server: S3Server) -> None:
-    source, target = pair
-    bucket = s3_server.new_bucket()
-    author = _member(tmp_path / "author", s3_server, bucket)
-    author.run("extract", source, target, "--name", "lab/qwen3-8b-opd:v1", "--family", "qwen3-8b", "--method", "opd")
-    author.run("push", "lab/qwen3-8b-opd:v1")
-    colleague = _member(tmp_path / "colleague", s3_server, bucket)
-    found = colleague.json("list", "--remote", "team", "--family", "qwen3-8b", "--density", "0.3..0.7")
-    assert [row["name"] for row in found["names"]] == ["qwen3-8b-opd"]
-    done = colleague.sh(f"maskreg pull lab/qwen3-8b-opd:v1 | maskreg apply --source '{source}' -o out")
-    assert done.returncode == 0, done.stderr
-    assert same_files(colleague.home / "out", target)
-    missing = colleague.sh("maskreg pull lab/nothing | maskreg apply -o never")
-    assert missing.returncode != 0
-    assert not (colleague.home / "never").exists()
-
-
 def test_a_bucket_with_a_postgres_index(
     tmp_path: Path, pair: tuple[Path, Path], s3_server: S3Server, postgres: Postgres
 ) -> None:

@@ -27,7 +27,7 @@ from maskreg.service.start import Options, open_service, serve
 from maskreg.signature import PrivateKey
 from tests.e2e.running import Person, big_pair, same_files
 from tests.repository import ROOT
-from tests.servers import Postgres, wait_until
+from tests.servers import wait_until
 from tests.service.patching import pass_time
 
 
@@ -117,20 +117,6 @@ def test_a_request_that_was_begun_is_answered_before_the_end(person: Person) -> 
             assert begun.recv(4096).startswith(b"HTTP/1.1 201")
         server.process.wait()
     assert server.status == 0
-
-
-def test_several_processes_and_servers_share_a_database(person: Person, postgres: Postgres, tmp_path: Path) -> None:
-    (tmp_path / "store").mkdir()
-    served = ("--store", str(tmp_path / "store"), "--catalog", postgres.new_database())
-    assert f"maskreg db upgrade --catalog {served[3]}" in person.run("serve", *served, exit=78)
-    person.run("db", "upgrade", "--catalog", served[3])
-    with serving(person, *served, "--workers", "2") as first, serving(Person(tmp_path / "second"), *served) as second:
-        token = first.said["token"]
-        assert second.said["token"] is None
-        assert {server.get("/api/v1/whoami", token).status_code for server in (first, second) for _ in range(4)} == {
-            200
-        }
-    assert (first.status, second.status) == (0, 0)
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:

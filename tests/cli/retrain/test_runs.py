@@ -191,13 +191,6 @@ def test_of_a_wide_source_the_mask_is_registered(train: Train, run: Run, tmp_pat
     assert manifest["totals"]["nnz"] == summary["visible"] > 500
 
 
-def test_gradients_of_both_kinds_and_in_parts(train: Train, tmp_path: Path) -> None:
-    whole = train("--json", "--dtype", "float32").json
-    for name, options in {"parts": ["-c", "gradient_accumulation_steps=2"], "dense": ["--gradients", "dense"]}.items():
-        other = train("-o", tmp_path / name, *options, "--dtype", "float32", "--json").json
-        assert other["last_loss"] == pytest.approx(whole["last_loss"], abs=1e-3)
-
-
 def test_a_dry_run_trains_nothing(train: Train, tmp_path: Path) -> None:
     plan = train("--dry-run", "--json").json
     assert plan["trained"] == pytest.approx(plan["parameters"] * plan["density"])
