@@ -12,6 +12,7 @@ from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
 from .output import Output
+from .table import noted, page, table
 from .values import NAME, OUT, POSITIVE, NumberType
 
 if TYPE_CHECKING:
@@ -114,3 +115,36 @@ def _tell(output: Output, followed: Followed) -> None:
     output.note(f"{followed.ref} is {followed.digest.short}{step}: {change}")
     assert followed.out is not None
     output.value(str(followed.out.resolve()))
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg replicas lab/run http://rollout-1:8000 http://rollout-2:8000
+    maskreg replicas lab/run http://127.0.0.1:8000 --remote team --json
+    """,
+)
+@click.argument("ref", type=NAME, metavar="REF")
+@click.argument("urls", nargs=-1, required=True, metavar="URL...")
+@click.option("--remote", metavar="NAME", help="Remote that has REF [default: the local registry].")
+@click.pass_obj
+def replicas(output: Output, ref: Ref, urls: tuple[str, ...], remote: str | None) -> None:
+    """List what the servers of a run serve.
+
+    Each URL is a server of vLLM that was started with maskreg's worker extension. It is asked which version it serves,
+    and how many versions of REF are newer is counted.
+    """
+    from maskreg.workspace.verbs.replicas import replicas as ask
+
+    found = ask(ref, urls, remote=remote, workspace=workspace(output))
+    if output.printed(found):
+        return
+    rows = [("server", "version", "step", "behind")]
+    rows += [
+        (r.url, r.digest.short if r.digest else "", r.meta.get("step", ""), "" if r.behind is None else str(r.behind))
+        for r in found.replicas
+    ]
+    faults = [
+        f"{r.url} {r.fault or 'serves a version that the tag never had'}" for r in found.replicas if r.behind is None
+    ]
+    output.data(page(table(rows, right=2), noted(faults)))

@@ -21,7 +21,7 @@ from .output import DeclinedError, Output
 
 SECTIONS = {
     "Updates": ("extract", "apply", "retrain", "combine", "merge", "squash", "convert"),
-    "Sharing": ("pull", "push", "follow", "cache", "remote", "jobs"),
+    "Sharing": ("pull", "push", "follow", "replicas", "cache", "remote", "jobs"),
     "Evidence": ("show", "baseline", "compare", "analyze", "report"),
     "Registry": ("list", "log", "tag", "mv", "annotate", "rm", "restore", "verify", "key", "gc", "db"),
     "Service": ("serve", "worker", "login", "logout", "whoami", "token"),
@@ -30,6 +30,7 @@ SECTIONS = {
 """Every command, by heading in the help."""
 
 MODULES = {
+    "replicas": "follow:replicas",
     "worker": "serve:worker",
     **{name: f"derive:{name}" for name in ("baseline", "combine", "squash")},
     **{name: f"login:{name}" for name in ("logout", "whoami", "token")},

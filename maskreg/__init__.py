@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.verbs.publish import Published, Publisher, publish
     from maskreg.workspace.verbs.pull import load, pull
     from maskreg.workspace.verbs.push import push
+    from maskreg.workspace.verbs.replicas import replicas
     from maskreg.workspace.verbs.report import report
     from maskreg.workspace.verbs.retrain import retrain
     from maskreg.workspace.verbs.search import search
@@ -113,6 +114,7 @@ __all__ = [
     "push",
     "remotes",
     "remove",
+    "replicas",
     "report",
     "restore",
     "retrain",

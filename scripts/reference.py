@@ -29,6 +29,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "follow_folder",
         "Follower",
         "Followed",
+        "replicas",
     ),
     "Evidence": ("compare", "analyze", "trajectory", "report"),
     "Looking things up": ("search", "list", "show", "log"),

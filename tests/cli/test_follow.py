@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import signal
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -34,7 +35,7 @@ def published(folder: Path, pair: tuple[Path, Path], steps: int) -> list[Path]:
 class Server:
     """A server that is told of checkpoints: it answers with these states, the last of them again and again."""
 
-    def __init__(self, states: list[int]) -> None:
+    def __init__(self, states: list[int], answer: object = None) -> None:
         self.told: list[tuple[dict[str, Any], str]] = []
         server = self
 
@@ -46,6 +47,7 @@ class Server:
                 server.told.append((json.loads(body), "" if signed is None else str(signed == expected)))
                 self.send_response(states.pop(0) if len(states) > 1 else states[0])
                 self.end_headers()
+                self.wfile.write(json.dumps(answer).encode() if answer else b"")
 
             def log_message(self, *_: object) -> None:
                 return
@@ -83,6 +85,34 @@ def test_a_server_is_told_of_each_switch(
     assert len(server.told) == 1
     for url in ("ftp://host/path", "http://", "http://user:word@127.0.0.1/", "http://192.0.2.1/"):
         run(*line, url, status=2)
+
+
+def test_servers_say_what_they_serve(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    published(tmp_path, pair, 3)
+    latest, middle, first = (entry.digest for entry in reversed(maskreg.log("toy/run")))
+    maskreg.annotate("toy/run", description="a word")
+    served = [
+        [{"digest": str(latest)}] * 2,
+        [{"digest": str(first)}],
+        [{"digest": "sha256:" + 64 * "0"}],
+        [{}, {}],
+        [{"digest": str(middle)}, {"digest": str(first)}],
+        [{"digest": 5}],
+    ]
+    with ExitStack() as stack:
+        servers = [stack.enter_context(Server([200], {"results": results})) for results in served]
+        servers += [stack.enter_context(Server([404])), stack.enter_context(Server([500], "no"))]
+        urls = [server.url.removesuffix("/update_weights_from_disk") for server in servers]
+        rows = run("replicas", "toy/run", *urls, "--json").json["replicas"]
+        assert run("replicas", "toy/run", *urls).out.count("note: ") == 6
+    assert [row["url"] for row in rows] == urls
+    assert [row["behind"] for row in rows] == [0, 2, *[None] * 6]
+    assert [row["digest"] for row in rows[:2]] == [str(latest), str(first)]
+    assert rows[1]["meta"] == {"step": "1"}
+    assert [bool(row["fault"]) for row in rows] == [False] * 3 + [True] * 5
+    assert run("replicas", "toy/run", urls[0], "--json").json["replicas"][0]["fault"]  # nothing listens any more
+    run("replicas", "toy/none", urls[0], status=66)
+    run("replicas", "toy/run", "ftp://host", status=2)
 
 
 def test_it_waits_for_the_tag_to_move(tmp_path: Path, pair: tuple[Path, Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -277,9 +278,15 @@ def test_a_trainer_publishes_and_its_server_serves_it(rollout: Rollout) -> None:
 def test_what_the_page_tells_to_type_updates_a_server(rollout: Rollout) -> None:
     page = (ROOT / "docs/how-to/vllm.md").read_text()
     (block,) = (block for block in blocks(page) if "curl" in block.text)
-    text = block.text.replace("localhost:8000", f"127.0.0.1:{rollout.served.port}").replace(
-        '"team"', f'"{rollout.team}"'
-    )
-    done = subprocess.run(["bash", "-e", "-c", text], check=True, capture_output=True, text=True)
-    _, answer = done.stdout.rsplit('{"results"', 1)
-    assert json.loads('{"results"' + answer)["results"] == rollout.target.served()
+    text = block.text.replace("localhost:8000", f"127.0.0.1:{rollout.served.port}")
+    text = text.replace('"team"', f'"{rollout.team}"').replace("--remote team", f"--remote {rollout.team} --json")
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "MASKREG_HOME": str(rollout.folder / "page"),
+        "MASKREG_CONFIG": str(rollout.folder / "page.toml"),
+    }
+    done = subprocess.run(["bash", "-e", "-c", text], check=True, capture_output=True, text=True, env=environment)
+    _, answer = done.stdout.rsplit('{"ref"', 1)
+    (replica,) = json.loads('{"ref"' + answer)["replicas"]
+    assert [{"digest": replica["digest"]}] * 2 == [{"digest": each["digest"]} for each in rollout.target.served()]
+    assert replica["behind"] == 0

@@ -1,0 +1,101 @@
+"""Replicas: what the servers of a run serve, and how far behind its tag they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from maskreg.digest import Digest
+from maskreg.errors import NotFoundError, UsageError
+from maskreg.parallel import ordered
+from maskreg.ref import Ref
+from maskreg.result import Result
+from maskreg.store.message import LostError, Message
+from maskreg.store.reflog import RefEntry
+from maskreg.store.transport import Transport
+from maskreg.workspace.workspace import Workspace, as_ref, registry_of
+
+_ASK = Message("POST", "", content=b'{"method": "maskreg_served"}', max_bytes=1 << 20)
+_HEADERS = {"Content-Type": "application/json"}
+_CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Replica(Result):
+    """A server of vLLM, or the reason that it did not say what it serves.
+
+    Attributes:
+        digest: the version that all of its workers serve; None before the first update, or where they differ.
+        behind: how many newer versions the tag has had; None where it never had this one.
+        meta: what the publisher said about the version, such as its step.
+        fault: why nothing else is known; empty where it is.
+    """
+
+    url: str
+    digest: Digest | None = None
+    behind: int | None = None
+    meta: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Replicas(Result):
+    """Servers of a run, in the order in which they were named, and the version that its tag points to."""
+
+    ref: Ref
+    digest: Digest
+    replicas: tuple[Replica, ...]
+
+
+def replicas(
+    ref: str | Ref, urls: Sequence[str], *, remote: str | None = None, workspace: Workspace | None = None
+) -> Replicas:
+    """Ask servers of vLLM, started with maskreg's worker extension, which version of a run they serve.
+
+    Raises:
+        NotFoundError: there is no such tag.
+        UsageError: no URL of HTTP, or none at all.
+    """
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"{url!r} is no URL of HTTP", hint="name servers like http://127.0.0.1:8000")
+    if not urls:
+        raise UsageError("no server is named", hint="name servers like http://127.0.0.1:8000")
+    with registry_of(remote, workspace) as (_, registry):
+        ref = as_ref(ref)
+        entries = [entry for entry in reversed(registry.history(ref)) if entry.digest is not None]
+        if (head := registry.head(ref)) is None or head.digest is None:
+            raise NotFoundError(f"there is no {ref}")
+        transport = Transport("", _CONNECT_SECONDS, _READ_SECONDS)
+        try:
+            found = ordered(lambda url: _asked(transport, url, entries), urls, jobs=min(_AT_ONCE, len(urls)))
+            return Replicas(ref, head.digest, tuple(found))
+        finally:
+            transport.close()
+
+
+def _asked(transport: Transport, url: str, entries: Sequence[RefEntry]) -> Replica:
+    """``entries``: of the tag, the newest first."""
+    try:
+        answer = transport.send(_ASK, f"{url.rstrip('/')}/collective_rpc", _HEADERS)
+    except LostError as error:
+        return Replica(url, fault=f"does not answer ({error})")
+    if answer.status == 404:
+        return Replica(url, fault="is no server of vLLM in development mode (VLLM_SERVER_DEV_MODE=1)")
+    try:
+        served = {worker["digest"] if worker else "" for worker in json.loads(answer.data)["results"]}
+        digests = [Digest(text) if text else None for text in served]
+    except (ValueError, KeyError, TypeError):
+        return Replica(url, fault=f"answered {answer.status}, and not what maskreg's worker extension says")
+    if len(digests) != 1:
+        return Replica(url, fault="has workers that serve different versions: an update has begun, or failed")
+    if (digest := digests[0]) is None:
+        return Replica(url, fault="serves what it was started from: no update has come")
+    newer = [*takewhile(lambda entry: entry.digest != digest, entries)]
+    if len(newer) == len(entries):
+        return Replica(url, digest)
+    # Several entries can be of one version, after an annotation.
+    return Replica(url, digest, len({entry.digest for entry in newer}), entries[len(newer)].card.meta)
