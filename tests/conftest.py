@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from maskreg.native import available, using
+from tests import warm
 from tests.demo import demo
 from tests.kernels import COMPILED, KERNELS, NAMED, VARIABLE
 from tests.native.sanitizing import sanitized
@@ -50,12 +51,7 @@ NEED_TORCH = [
         "flow/geometry/test_analysis.py",
         "flow/geometry/test_selected.py",
     ),
-    *(
-        "flow/geometry/test_papers.py",
-        "flow/geometry/test_trajectory.py",
-        "test_reproduce.py",
-        "workspace/test_retrain.py",
-    ),
+    *("flow/geometry/test_papers.py", "flow/geometry/test_trajectory.py", "test_reproduce.py"),
 ]
 """Folders and files that need torch as a whole. In others, single tests do: those are marked with ``torch``."""
 
@@ -186,6 +182,13 @@ def kernels(request: pytest.FixtureRequest) -> str:
     """
     name: str = request.param
     return name
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | None]:
+    """A folder of commands that start with all that they import, for the front of ``PATH``; None without torch."""
+    with warm.programs(tmp_path_factory.mktemp("warm")) if HAS_TORCH else nullcontext() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -23,9 +23,7 @@ from maskreg_cli.output import Output
 
 from maskreg.mask.packed import TensorMask, pack
 from scripts import reference
-from tests import warm
 from tests.buckets import upload
-from tests.conftest import HAS_TORCH
 from tests.pages import Block, blocks, commands, run
 from tests.repository import ROOT, tracked
 from tests.servers import free_ports
@@ -70,13 +68,6 @@ $ maskreg extract demo/source demo/target-seed1 --name lab/sums-opd:seed1 --fami
     return folder
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Commands and scripts that start with all that they import."""
-    with warm.programs(tmp_path_factory.mktemp("warm")) as folder:
-        yield folder
-
-
 def home(folder: Path) -> dict[str, str]:
     return {"MASKREG_HOME": str(folder / "registry"), "MASKREG_CONFIG": str(folder / "config.toml")}
 
@@ -104,7 +95,7 @@ def test_what_a_page_tells_to_type_runs(
         (port,) = free_ports(1)
         text = text.replace("maskreg serve ", f"maskreg serve --port {port} ").replace("8470", str(port))
     # What everybody types first is run as it is installed.
-    warmed = HAS_TORCH and str(page) != "README.md"
+    warmed = str(page) != "README.md"
     run(text, folder, environment, request.getfixturevalue("programs") if warmed else None)
     if str(page) in ALONE:
         # What it leaves in a clone, besides what this test has put there, git does not offer to add.

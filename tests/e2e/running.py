@@ -19,10 +19,15 @@ MASKREG = str(Path(sys.executable).with_name("maskreg"))
 
 
 class Person:
-    """A user with a home of their own: settings, local registry, seen checkpoints."""
+    """A user with a home of their own: settings, local registry, seen checkpoints.
 
-    def __init__(self, home: Path, extra: Mapping[str, str] | None = None) -> None:
+    Commands that are waited for are those in ``programs``, if it is given.
+    """
+
+    def __init__(self, home: Path, extra: Mapping[str, str] | None = None, programs: Path | None = None) -> None:
         self.home = home
+        self.programs = programs
+        bins = [str(programs)] * (programs is not None) + [str(Path(MASKREG).parent), os.environ["PATH"]]
         home.mkdir(parents=True, exist_ok=True)
         self.registry = home / "maskreg"
         self.env = {
@@ -31,7 +36,7 @@ class Person:
             "HOME": str(home),
             "MASKREG_HOME": str(self.registry),
             "MASKREG_CONFIG": str(home / "config.toml"),
-            "PATH": f"{Path(MASKREG).parent}:{os.environ['PATH']}",
+            "PATH": ":".join(bins),
         }
 
     def start(self, *args: str | Path, **kwargs: Any) -> subprocess.Popen[bytes]:
@@ -42,7 +47,7 @@ class Person:
     def run(self, *args: str | Path, exit: int = 0) -> str:
         """Run a command that must end with ``exit``; gives stdout, and stderr when it is to fail."""
         done = subprocess.run(
-            [MASKREG, *map(str, args)], env=self.env, cwd=self.home, stdin=subprocess.DEVNULL, capture_output=True
+            ["maskreg", *map(str, args)], env=self.env, cwd=self.home, stdin=subprocess.DEVNULL, capture_output=True
         )
         said = f"maskreg {shlex.join(map(str, args))}\n{done.stdout.decode()}\n{done.stderr.decode()}"
         assert done.returncode == exit, f"exit {done.returncode}, not {exit}: {said}"

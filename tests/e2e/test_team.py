@@ -1,4 +1,4 @@
-"""A team: a bucket on a real S3 server, alone and with a real PostgreSQL index; races for one tag."""
+"""A team: a bucket on a real S3 server with a real PostgreSQL index; races for one tag."""
 
 from __future__ import annotations
 
@@ -8,38 +8,26 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from maskreg.store import open_store
 from maskreg.store.base import Store
 from tests.e2e.running import Person, big_pair, same_files
 from tests.servers import Postgres, S3Server
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return big_pair(tmp_path_factory.mktemp("pair"), 16)
-
-
-def _member(folder: Path, server: S3Server, bucket: str, catalog: str = "") -> Person:
-    person = Person(folder, server.env())
-    extra = ["--catalog", catalog] if catalog else []
-    person.run("remote", "add", "team", f"s3://{bucket}/masks", "--endpoint", server.endpoint, *extra)
-    return person
-
-
 def test_a_bucket_with_a_postgres_index(
-    tmp_path: Path, pair: tuple[Path, Path], s3_server: S3Server, postgres: Postgres
+    tmp_path: Path, s3_server: S3Server, postgres: Postgres, programs: Path | None
 ) -> None:
-    source, target = pair
-    bucket, catalog = s3_server.new_bucket(), postgres.new_database()
-    author = _member(tmp_path / "author", s3_server, bucket, catalog)
+    source, target = big_pair(tmp_path / "pair", 16)
+    url, options = f"s3://{s3_server.new_bucket()}/masks", ["--endpoint", s3_server.endpoint]
+    options += ["--catalog", postgres.new_database()]
+    author, colleague = (Person(tmp_path / name, s3_server.env(), programs) for name in ("author", "colleague"))
+    for person in (author, colleague):
+        person.run("remote", "add", "team", url, *options)
     author.run("extract", source, target, "--name", "opd", "--family", "qwen3-8b")
     behind = author.run("push", "opd", exit=78)
     assert "maskreg db upgrade --remote team" in behind
     author.run("db", "upgrade", "--remote", "team")
     author.run("push", "opd")
-    colleague = _member(tmp_path / "colleague", s3_server, bucket, catalog)
     before = colleague.json("list", "--remote", "team", "--density", "..0.9")
     assert [row["name"] for row in before["names"]] == ["opd"]
     colleague.run("db", "rebuild", "--remote", "team")
@@ -72,7 +60,7 @@ def test_two_pushes_race_for_one_tag(tmp_path: Path) -> None:
     for person in people:
         person.run("remote", "add", "team", url)
     slow, quick = people
-    slow.run("extract", *big_pair(tmp_path / "pair", 96), "--name", "opd")
+    slow.run("extract", *big_pair(tmp_path / "pair", 48), "--name", "opd")
     quick.run("extract", *big_pair(tmp_path / "other", 4, seed=5), "--name", "opd")
     process = held_up(slow, store)
     quick.run("push", "opd")

@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair(folder: Path) -> tuple[Path, Path]:
     """Tensors of several blocks, of several leaves, and of less than one, in two files each."""
     source = {
-        "model.layers.0.mlp.up_proj.weight": bf16((1200, 4096), 1),
+        "model.layers.0.mlp.up_proj.weight": bf16((150, 32768), 1),
         "model.layers.0.mlp.down_proj.weight": bf16((300, 4096), 2),
         **{f"model.layers.{number}.input_layernorm.weight": bf16((4096,), number) for number in range(30)},
     }

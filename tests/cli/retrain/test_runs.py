@@ -66,13 +66,10 @@ def test_sft_moves_coordinates_of_the_mask_alone_and_keeps_the_layout(
     assert train().out == f"{model}\n"
 
 
-@pytest.mark.parametrize("optimizer", ["adamw_torch", "sgd"])
-def test_opd_comes_closer_to_the_teacher(
-    train: Train, source: Path, teacher: Path, optimizer: str, tmp_path: Path
-) -> None:
-    options = ["--teacher", teacher, "-c", "max_steps=12", "-c", f"optim={optimizer}", "-c", "learning_rate=3e-3"]
+def test_opd_comes_closer_to_the_teacher(train: Train, source: Path, teacher: Path, tmp_path: Path) -> None:
+    options = ["--teacher", teacher, "-c", "max_steps=12", "-c", "learning_rate=3e-3"]
     summary = train(*options, "--json", recipe="opd").json
-    assert optimizer == "sgd" or summary["last_loss"] < summary["first_loss"]
+    assert summary["last_loss"] < summary["first_loss"]
     wrong, moved = outside(source, tmp_path / "run" / "model", summary["setup"]["mask"])
     assert wrong == 0 < moved
     assert summary["setup"]["teacher"] not in ("", summary["setup"]["source"])
@@ -110,19 +107,14 @@ def test_a_loss_of_ones_own(train: Train, tmp_path: Path) -> None:
     [
         ("sft", ["--loss", "own_wrong_1:nothing"], "SFTTrainer: TypeError"),
         ("grpo", ["--reward", "own_wrong_2:one", "-c", "num_generations=0"], "GRPOConfig: ZeroDivisionError"),
-        (
-            "grpo",
-            ["--reward", "own_wrong_3:one", "-c", "num_generations=2", "-c", "num_iterations=0"],
-            "took 0 of 3 steps",
-        ),
     ],
-    ids=["loss", "config", "steps"],
+    ids=["loss", "config"],
 )
 def test_what_does_not_suit_trl_is_no_bug(
     train: Train, tmp_path: Path, recipe: str, args: list[str], words: str
 ) -> None:
     code = "def nothing(o, labels, **_):\n    pass\n\n\ndef one(prompts, **_):\n    return [1.0] * len(prompts)\n"
-    for number in (1, 2, 3):  # a module of its own for each case, as this process imports a name once
+    for number in (1, 2):  # a module of its own for each case, as this process imports a name once
         (tmp_path / f"own_wrong_{number}.py").write_text(code)
     assert words in train(*args, recipe=recipe, status=2).err
 
@@ -149,6 +141,7 @@ def test_what_is_registered_says_how_it_came_about(train: Train, run: Run, sourc
     assert manifest["parents"] == [summary["setup"]["mask"]]
     assert manifest["recipe"]["kind"] == "retrain"
     assert manifest["recipe"]["recipe"] == "sft"
+    assert manifest["recipe"]["environments"] == summary["environments"]
     assert manifest["recipe"]["config"] == {
         "seed": 3, "max_steps": 3, "optim": "adamw_torch", "learning_rate": 1e-3,
     }  # fmt: skip
@@ -174,17 +167,15 @@ def test_controls(train: Train, kind: str, source: Path, tmp_path: Path, run: Ru
     assert run("show", "control", "--json").json["manifest"]["recipe"]["control"]["kind"] == kind
 
 
-@pytest.mark.parametrize("ref", ["toy", None])
-def test_everything_may_be_trained(train: Train, ref: str | None) -> None:
-    summary = train("--control", "full", "--json", ref=ref).json
+def test_everything_may_be_trained(train: Train) -> None:
+    summary = train("--control", "full", "--json").json
     assert summary["density"] == 1
     assert summary["setup"]["mask"] == ""
     assert summary["visible_density"] > 0.5
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_of_a_wide_source_the_mask_is_registered(train: Train, run: Run, tmp_path: Path, dtype: torch.dtype) -> None:
-    wide = make_model(tmp_path / "wide", seed=1, dtype=dtype)
+def test_of_a_wide_source_the_mask_is_registered(train: Train, run: Run, tmp_path: Path) -> None:
+    wide = make_model(tmp_path / "wide", seed=1, dtype=torch.float64)
     summary = train("--control", "full", "--source", wide, "--name", "wide", "--json", ref=None).json
     manifest = run("show", "wide", "--json").json["manifest"]
     assert manifest["kind"] == "mask"
