@@ -12,10 +12,8 @@ import torch
 from scripts.reproduce import losses
 from scripts.reproduce.arms import COMPARISONS
 from scripts.reproduce.origins import OPD, SFT
-from scripts.reproduce.rollout import Randomness, Sampling, logits_of, sample, uniform
 from scripts.reproduce.setting import TRAINED_SHARE, Problem, problems
 from scripts.reproduce.statistics import Estimate, Results
-from tests.train.small import END, PAD, small_model
 
 
 def commuted(problem: Problem) -> Problem:
@@ -97,29 +95,3 @@ def test_divergences_and_likelihoods_are_those_written_out() -> None:
     tokens = torch.randint(0, 5, (3, 4), generator=torch.Generator().manual_seed(4))
     likelihood = torch.where(counted, p.log().gather(-1, tokens[..., None]).squeeze(-1), 0.0)
     torch.testing.assert_close(losses.log_probabilities(ours, tokens, counted), likelihood)
-
-
-PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [5, 6, 7], [2, 3]]
-
-
-def test_a_prompt_has_the_same_completion_in_every_batch() -> None:
-    model, sampling, randomness = small_model(), Sampling(9, END, PAD), Randomness(4)
-    whole = sample(model, PROMPTS, sampling, randomness)
-    assert sample(model, PROMPTS[2:3], sampling, randomness).lists() == whole.lists()[2:3]
-    assert whole.lists()[0] != whole.lists()[3], "the same prompt twice is drawn twice"
-    assert sample(model, PROMPTS, sampling, Randomness(4, step=1)).lists() != whole.lists()
-    found = logits_of(model, whole)
-    for row, prompt in enumerate(PROMPTS):
-        said = whole.lists()[row]
-        assert END not in said[:-1] and (len(said) == 9 or said[-1] == END)
-        alone = model(input_ids=torch.tensor([prompt + said])).logits[0, len(prompt) - 1 : -1]
-        assert torch.allclose(found[row, : len(said)], alone, atol=1e-4)
-
-
-def test_samples_follow_the_model_and_random_numbers_never_change() -> None:
-    assert uniform(1, 2, [3, 4], 0, 2).tolist() == [0.5342092789831406, 0.13365897924780712]
-    model, count = small_model(2), 4000
-    found = sample(model, [[5, 6]] * count, Sampling(1, END, PAD), Randomness(4))
-    chances = model(input_ids=torch.tensor([[5, 6]])).logits[0, -1].softmax(-1) * count
-    seen = torch.bincount(found.completions[:, 0], minlength=len(chances))
-    assert ((seen - chances).abs() < 5 * chances.sqrt() + 5).all()

@@ -124,29 +124,6 @@ def scaled(by_row: float, by_column: float, sigma: float = 0.5) -> Callable[[np.
     return draw
 
 
-def embedding(rng: np.random.Generator) -> Pair:
-    """Rounding alone, of rows whose weights and updates grow with how frequent their token is; a tenth are still."""
-    shape = 2 * SIZE, SIZE // 2
-    frequent = np.sqrt(shape[0] / (1 + rng.permutation(shape[0])))[:, None]
-    columns = np.exp(rng.normal(0, 0.5, (1, shape[1])))
-    codes = to_codes(rng.normal(0, WEIGHT_SCALE, shape) * frequent**0.3 * columns)
-    scales = np.where(frequent > np.quantile(frequent, 0.1), 2e-5 * frequent * columns, 0.0)
-    return Pair(codes, *(moved_by_rounding(rng, to_values(codes), codes, scales) for _ in range(2)))
-
-
-def experts(sigma: float, alike: bool) -> Callable[[np.random.Generator], Pair]:
-    """Rounding alone, in 8 experts whose rows and columns have scales in common, which both masks share or not."""
-
-    def draw(rng: np.random.Generator) -> Pair:
-        shape = 8, SIZE // 4, SIZE // 2
-        codes = to_codes(rng.normal(0, WEIGHT_SCALE, shape) * np.exp(rng.normal(0, sigma, (8, 1, 1))))
-        own = [3e-5 * np.exp(rng.normal(0, sigma, (shape[1], 1)) + rng.normal(0, sigma, shape[2])) for _ in range(2)]
-        scales = own[:1] * 2 if alike else own
-        return Pair(codes, *(moved_by_rounding(rng, to_values(codes), codes, scale) for scale in scales))
-
-    return draw
-
-
 def still_rows(share: float) -> Callable[[np.random.Generator], Pair]:
     """Rounding alone, in rows that both have in common: tokens that the data holds, say."""
 
@@ -162,12 +139,6 @@ def stripes(rng: np.random.Generator, sigma: float, size: int = SIZE) -> Floats:
     """Scales of noise, as products of rows' and columns' scales."""
     scales: Floats = 3e-5 * np.exp(sum(rng.normal(0, sigma, shape) for shape in ((size, 1), (1, size))))
     return scales
-
-
-def sparse_by_dense(rng: np.random.Generator) -> Pair:
-    """Anywhere, at .001 and .5."""
-    codes = weights(rng)
-    return Pair(codes, rng.random(codes.shape) < 0.001, rng.random(codes.shape) < 0.5)
 
 
 def tiny(a: int, b: int) -> Callable[[np.random.Generator], Pair]:
@@ -200,10 +171,6 @@ INDEPENDENT: Mapping[str, Callable[[np.random.Generator], Pair]] = {
     "scaled, updates grow with rows, fall with columns": scaled(1, -1),
     "scaled, updates grow with rows": scaled(1, 0),
     "scaled, updates grow with columns": scaled(0, 1),
-    "scaled like an embedding": embedding,
-    "striped, 8 experts, sigma .6": experts(0.6, alike=False),
-    "striped, 8 experts, sigma .6, in both alike": experts(0.6, alike=True),
-    "sparse x dense, .001 x .5": sparse_by_dense,
     "tiny, 150 x 150": tiny(150, 150),
     "tiny, 1 x 2": tiny(1, 2),
 }

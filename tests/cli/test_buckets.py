@@ -52,44 +52,6 @@ def test_what_cannot_be_read_says_what_to_do(run: Run, stored: Mapping[str, str]
     assert "secret" not in done.err
 
 
-@pytest.mark.parametrize(
-    ("environ", "status", "fault", "hint"),
-    [
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, 77, "no credentials", "aws configure"),
-        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, 77, "SignatureDoesNotMatch", "aws sts get-caller-identity"),
-        ({"AWS_PROFILE": "absent"}, 78, "no such profile", "aws configure list-profiles"),
-        ({"AWS_ENDPOINT_URL": "localhost:9000"}, 78, "'localhost:9000' (AWS_ENDPOINT_URL) is not", "write https://"),
-    ],
-    ids=["none", "wrong", "profile", "endpoint"],
-)
-def test_credentials_and_settings(
-    run: Run,
-    stored: Mapping[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    environ: Mapping[str, str],
-    status: int,
-    fault: str,
-    hint: str,
-) -> None:
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-        if not value:
-            monkeypatch.delenv(name)
-    done = run("extract", f"{stored['run']}/model", f"{stored['run']}/model", "--name", "a:b", status=status)
-    error, _, step = done.err.partition("next: ")
-    assert fault in error
-    assert hint in step
-
-
-def test_names_may_have_any_character(
-    run: Run, artifact: str, pair: tuple[Path, Path], server: SeaweedFS, stored: dict[str, str]
-) -> None:
-    name = "a b ü %20 100%+c"
-    upload(server, pair[1], stored["bucket"].removeprefix("s3://"), name)
-    again = run("extract", pair[0], f"{stored['bucket']}/{name}//", "--name", "toy-opd:again", "--json")
-    assert again.json["digest"] == artifact
-
-
 @pytest.mark.parametrize("words", [("apply", "-o"), ("convert", "--to", "sparse-safetensors", "-o")])
 def test_an_output_goes_to_a_disk(run: Run, artifact: str, words: tuple[str, ...]) -> None:
     command, *options = words

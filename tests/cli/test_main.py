@@ -14,12 +14,10 @@ import click
 import pytest
 from maskreg_cli import start
 from maskreg_cli.exits import INTERRUPTED
-from maskreg_cli.main import COMMANDS, SECTIONS, cli
+from maskreg_cli.main import cli
 
 from maskreg import __version__
 from tests.cli.conftest import Run
-
-HEAVY = ("torch", "numpy", "zarr", "boto3", "sqlalchemy", "httpx", "fastapi", "msgspec")
 
 
 def commands(group: click.Command = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -30,13 +28,6 @@ def commands(group: click.Command = cli, path: tuple[str, ...] = ()) -> Iterator
             found = group.get_command(context, name)
             assert found is not None
             yield from commands(found, (*path, name))
-
-
-def test_a_name_in_the_list_of_commands_is_never_cut_short(run: Run) -> None:
-    text = run("--help").out
-    assert all(f"\n  {name} " in text for name in COMMANDS)
-    assert all(f"\n{heading}:\n" in text for heading in SECTIONS)
-    assert "..." not in text.partition("\n\nOptions:")[2].partition("Examples:")[0]
 
 
 def test_the_interpreter_runs_the_command_line(tmp_path: Path) -> None:
@@ -58,16 +49,6 @@ def test_an_interrupt_while_the_command_line_is_imported_ends_it_in_its_own_word
     # The script that is installed begins like the module.
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert project["scripts"] == {"maskreg": f"{start.__name__}:{start.main.__name__}"}
-
-
-@pytest.mark.parametrize("option", ["--help", "--version"])
-def test_help_and_version_import_nothing_heavy(option: str) -> None:
-    script = (
-        "import sys; from maskreg_cli.main import main; status = main([sys.argv[1]])\n"
-        f"print([m for m in {HEAVY!r} if m in sys.modules], status, file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", script, option], capture_output=True, text=True, check=True)
-    assert done.stderr == "[] 0\n"
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
-
 from maskreg.words import percent
 from tests.cli.conftest import Run
 
@@ -23,17 +19,6 @@ def test_groups_of_selected_tensors(run: Run, artifact: str) -> None:
     assert f"--role q_proj selects 512 coordinates, of which {percent(nnz / 512)} moved" in shown
 
 
-def test_what_is_compared_can_be_selected(run: Run, masks: tuple[str, str, str]) -> None:
-    whole = run("compare", *masks[:2], "--json").json
-    assert whole["selection"] == {"roles": [], "layers": ""}
-    chosen = run("compare", *masks[:2], "--role", "q_proj", "--layers", "0", "--json").json
-    name = "model.layers.0.self_attn.q_proj.weight"
-    pair = chosen["pairs"][0]
-    assert pair["tensors"] == {name: whole["pairs"][0]["tensors"][name]}
-    assert pair["scope"] == {"tensors": 1, "coordinates": 256}
-    assert pair["whole"] == pair["tensors"][name]
-
-
 def test_what_is_recorded_of_a_selection_says_which(run: Run, masks: tuple[str, str, str]) -> None:
     words = ("compare", *masks, "--role", "q_proj", "--layers", "0", "--record")
     recorded = run(*words, "--json").json["recorded"]
@@ -49,15 +34,3 @@ def test_what_is_recorded_of_a_selection_says_which(run: Run, masks: tuple[str, 
     assert shown["lift"] == next(row["value"] for row in whole if row["metric"] == "rlvr_overlap")
     listed = run("list", "one", "--json").json["names"][0]
     assert listed["rlvr_overlap"] == shown["lift"]
-
-
-def test_a_consensus_map_is_written_once(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
-    path = tmp_path / "maps" / "q.npz"
-    shown = run("compare", *masks, "--role", "q_proj", "--consensus-map", path).out
-    assert "model.layers.0.self_attn.q_proj.weight" in shown
-    assert "rows var/indep." in shown
-    with np.load(path) as maps:
-        assert set(maps.files) == {"masks", *(f"model.layers.{n}.self_attn.q_proj.weight" for n in (0, 1))}
-    before = path.read_bytes()
-    run("compare", *masks, "--role", "q_proj", "--consensus-map", path, status=73)
-    assert path.read_bytes() == before

@@ -66,25 +66,6 @@ def test_every_line_fits_and_no_word_is_broken(at: At) -> None:
             assert command[0] == "show" or set(told.split()) == widest, (command, columns)
 
 
-@pytest.mark.usefixtures("deep")
-def test_80_layers_are_folded_and_it_is_said_how_to_see_all(run: Run, at: At) -> None:
-    for command in (("show", "one"), ("show", "one", "--by", "layer"), ("compare", "one", "two", "--by", "layer")):
-        told = at(80, *command)
-        labels = {line.split()[0] for line in told.splitlines() if line.split()}
-        assert {"0", "1", "79"} <= labels
-        assert "40" not in labels
-        assert "folded: " in told and "--verbose" in told
-        # A pipe gets everything, as a terminal does with --verbose.
-        for whole in (run(*command).out, at(80, *command, "--verbose")):
-            assert "folded: " not in whole
-            assert {str(n) for n in range(LAYERS)} <= {line.split()[0] for line in whole.splitlines() if line.split()}
-    digest = run("show", "one", "--json").json["digest"]
-    assert digest in run("show", "one").out and digest in at(80, "show", "one", "--verbose")
-    narrow = at(80, "show", "one")
-    assert digest not in narrow
-    assert Digest(digest).short in narrow and "in full: maskreg show one --verbose" in narrow
-
-
 REF = "toy-opd:v1"
 INVISIBLE = "a\u200bb\u200dc\u2060d\ufe0fe\U000e0041f\u00adg\u3164h"
 EVIL = "\x1b]0;owned\x07\x9b2J\nnext\rline\u202egpj.exe" + INVISIBLE

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.page import page, plots_of, slug
-from maskreg.reports.pictures import Plot, export, png, svg
-from maskreg.reports.theme import DARK, LIGHT, THEMES
+from maskreg.reports.pictures import Plot, svg
+from maskreg.reports.theme import LIGHT, THEMES
 from maskreg.words import times
 from tests.reports.conftest import EVIL
 
@@ -124,17 +123,6 @@ def test_pictures_are_svg_whose_words_are_words(plots: dict[str, Plot]) -> None:
             assert "".join(root.itertext()).strip()
     names = "".join(ET.fromstring(svg(plots["density"], LIGHT)).itertext())
     assert "$\\frac{1}{2}$" in names
-
-
-def test_export(plots: dict[str, Plot], tmp_path: Path) -> None:
-    two = [plots[name] for name in ("overlap-1", "spectra")]
-    written = export(two, tmp_path / "a" / "b")
-    assert len(written) == 4 * len(two)
-    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == sorted(path.name for path in written)
-    for path in written:
-        data = path.read_bytes()
-        assert data.startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
-    assert png(two[0], DARK) == (tmp_path / "a" / "b" / f"{two[0].name}-dark.png").read_bytes()
 
 
 @pytest.mark.parametrize(

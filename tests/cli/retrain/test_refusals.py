@@ -12,7 +12,6 @@ import pytest
 from tests.checkpoints import make_checkpoint
 from tests.cli.conftest import Run
 from tests.cli.retrain.conftest import Train
-from tests.cli.terminal import answered
 from tests.train.making import WORDS, make_model, sums
 
 
@@ -74,18 +73,6 @@ def test_questions_that_make_no_sense(train: Train, args: list[str], status: int
     (tmp_path / "failing.py").write_text("raise ValueError('as it is')")
     (tmp_path / "list.yaml").write_text("- 1\n")
     assert words in train(*args, status=status).err
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_shared_name_is_asked_about_before_training(
-    train: Train, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("remote", "add", "team", tmp_path / "team")
-    run("push", "toy")
-    with monkeypatch.context() as patch:
-        screen = answered(patch, "n\n")
-        train("--name", "toy", status=1)
-    assert "was pushed to a remote. If the new artifact differs, move it?" in screen.getvalue()
     assert not (tmp_path / "run").exists()
 
 

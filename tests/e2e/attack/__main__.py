@@ -27,7 +27,7 @@ from tests.e2e.attack.damages import Damages, Tally
 from tests.e2e.attack.kills import Kills, world_of
 from tests.e2e.attack.people import shared_clients
 from tests.e2e.attack.stage import Site, set_up
-from tests.e2e.attack.writers import training, writers
+from tests.e2e.attack.writers import writers
 from tests.servers import Moto, S3Server, SeaweedFS
 
 WHERE = {"local": 8, "folder": 7, "seaweed": 4, "moto": 1}
@@ -78,8 +78,6 @@ def kills(options: argparse.Namespace, folder: Path) -> Tally:
     stage = set_up(folder, Site((folder / "remote").as_uri()))
     world = world_of(stage)
     chosen = [writer for writer in writers(stage) if not options.only or writer.name in options.only]
-    if not options.only or "retrain" in options.only:
-        chosen.append(training(stage))
     tally = Tally()
     for number, writer in enumerate(chosen):
         count = options.count // len(chosen) + (number < options.count % len(chosen))

@@ -29,14 +29,9 @@ from tests.e2e.attack.judging import (
 from tests.e2e.attack.people import Member
 from tests.e2e.attack.stage import Stage, contents, kind_of, lay_out, stored
 
-_FREE = re.compile(r"[\d.]+ \w+ free")
-"""Room on a disk, which other programs use too."""
-
 READERS = 2
 """How many commands read after each damage, besides ``verify``; drawn by the damage's number."""
 
-PROGRAM_EVERY = 100
-"""One of so many damages is also read by the installed command, in a process of its own."""
 
 UNSEALED = {"config", "pipe", "catalog", "seen", "followed"}
 """Kinds that ``verify`` does not read, or whose damage may be without any effect."""
@@ -127,8 +122,6 @@ class Damages:
         guard = kind in GUARDS and None in damage.changes.values()
         if kind not in UNSEALED and not guard and results[self.verify].said.status == 0:
             tally.faults.append(f"{number}: {damage}: verify sees nothing")
-        if number % PROGRAM_EVERY == 0:
-            self.compare_with_program(number, damage, results, tally)
         self.mend(damage.changes)
 
     def _is_tidying(self, damage: Harm) -> bool:
@@ -144,12 +137,12 @@ class Damages:
         latest = max((k for k in self.sound if k.startswith(f"{folder}/")), default="")
         return self.remote and kind_of(key) == "refs" and data is None and not more and key == latest
 
-    def answer(self, reader: Reader, damage: Harm | None = None, *, program: bool = False) -> Answer:
+    def answer(self, reader: Reader, damage: Harm | None = None) -> Answer:
         """Run a reader in a home as it is before each damage; ada's has the damage when it is the one attacked."""
         member = self.member(reader, damage)
         if reader.makes is not None and reader.makes.is_relative_to(self.stage.folder / "made"):
             shutil.rmtree(reader.makes, ignore_errors=True)
-        return ask(reader, member, member.program if program else None)
+        return ask(reader, member)
 
     def member(self, reader: Reader, damage: Harm | None) -> Member:
         """Whose command it is, with the home as it was."""
@@ -176,16 +169,6 @@ class Damages:
             lay_out(self.stage.ada.home, self.sound)
             return
         self.apply({key: self.sound.get(key) for key in changes})
-
-    def compare_with_program(self, number: int, damage: Harm, results: Mapping[Reader, Answer], tally: Tally) -> None:
-        """The installed command says the same in a process of its own."""
-        reader = list(results)[number // PROGRAM_EVERY % len(results)]
-        answer = self.answer(reader, damage, program=True)
-        tally.counts["also by the installed command"] += 1
-        expected = results[reader]
-        mine, others = ((each.said.status, _FREE.sub("", each.said.out), each.effect) for each in (expected, answer))
-        if mine != others:
-            tally.faults.append(f"{number}: {damage}: {reader.name}: in a process of its own:\n{answer.said}")
 
 
 def _changed(objects: Mapping[str, bytes], changes: Mapping[str, bytes | None]) -> dict[str, bytes]:

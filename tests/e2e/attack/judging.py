@@ -12,7 +12,7 @@ note that names it. Everything else is silent::
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -54,11 +54,11 @@ class Answer:
     effect: Effect
 
 
-def ask(reader: Reader, member: Member, run: Callable[..., Said] | None = None) -> Answer:
+def ask(reader: Reader, member: Member) -> Answer:
     """Run a reader."""
     # A pipe that is not there is an empty one.
     stdin = reader.stdin.read_bytes() if reader.stdin and reader.stdin.exists() else b""
-    said = (run or member.run)(*reader.args, stdin=stdin)
+    said = member.run(*reader.args, stdin=stdin)
     return Answer(said, effect_of(reader.makes))
 
 

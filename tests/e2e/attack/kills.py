@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,6 @@ from tests.e2e.attack.judging import effect_of
 from tests.e2e.attack.people import Member, Said
 from tests.e2e.attack.stage import Stage, contents, files, lay_out
 from tests.e2e.attack.writers import NOW, Writer
-from tests.e2e.running import MASKREG
-
-PROGRAM_EVERY = 25
-"""One of so many kills is of the installed command, in a process of its own."""
 
 _UNFINISHED = re.compile(r"(^|/)(\.tmp|staging|incoming|doomed)/|\.maskreg-|\.draft$|-journal$|-wal$")
 
@@ -76,9 +71,7 @@ class Kills:
         """Kill the command once, and look."""
         rng = random.Random(f"{seed}/{self.writer.name}/{number}")
         self.reset()
-        if number % PROGRAM_EVERY == PROGRAM_EVERY - 1:
-            how, killed = "as a process of its own", self._kill_program(rng)
-        elif number % 2:
+        if number % 2:
             after = rng.uniform(0, 1.1) * self.seconds
             how, killed = f"after {after:.4f} s", forked(self.command, after=after).killed
         else:
@@ -166,21 +159,6 @@ class Kills:
                 if _UNFINISHED.search(key):
                     yield f"{key} is left after doctor and gc"
         yield from self._damage()
-
-    def _kill_program(self, rng: random.Random) -> bool:
-        environ = {**self.member.variables, "PATH": str(Path(MASKREG).parent)}
-        process = subprocess.Popen(
-            [MASKREG, *map(str, self.writer.args)], env=environ, cwd=self.member.home, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        try:
-            # Most of the time is the start of the interpreter.
-            process.wait(rng.uniform(0.5, 1.5))
-            return False
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            return True
 
 
 def world_of(stage: Stage) -> dict[str, bytes]:

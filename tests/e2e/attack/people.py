@@ -7,13 +7,11 @@ import json
 import os
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
 from types import FrameType
 from typing import Any, NoReturn
 from unittest.mock import patch
@@ -21,7 +19,6 @@ from unittest.mock import patch
 from maskreg_cli.main import main
 
 from maskreg.store.s3 import S3Store
-from tests.e2e.running import MASKREG
 
 HANG_SECONDS = 120
 """How long a command may take before it counts as hanging; they take milliseconds."""
@@ -99,24 +96,6 @@ class Member:
         said = self.run(*args, stdin=stdin)
         assert said.status == 0, str(said)
         return said
-
-    def program(self, *args: str | Path, stdin: bytes = b"") -> Said:
-        """Run the installed command in a process of its own."""
-        words = tuple(map(str, args))
-        environ = {**os.environ, **self.variables}
-        # Not a pipe, into which a pull writes less.
-        with TemporaryFile() as out:
-            done = subprocess.run(
-                [MASKREG, *words],
-                env=environ,
-                cwd=self.home,
-                input=stdin,
-                stdout=out,
-                stderr=subprocess.PIPE,
-                timeout=HANG_SECONDS,
-            )
-            out.seek(0)
-            return Said(words, done.returncode, out.read().decode(), done.stderr.decode())
 
 
 @contextmanager

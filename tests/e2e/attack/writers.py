@@ -67,38 +67,8 @@ def _damage(stage: Stage) -> None:
     path.write_bytes(b"{}")
 
 
-def training(stage: Stage) -> Writer:
-    """Training on a mask of a model of two layers, for three steps; it takes a hundred times longer than the others."""
-    # Only this one needs torch and transformers, which take seconds to import.
-    import torch
-
-    from tests.train.making import make_model, make_target, sums
-
-    torch.set_num_threads(1)
-    source = make_model(stage.folder / "model", seed=1)
-    target = make_target(source, stage.folder / "trained")
-    run = stage.folder / "work" / "run"
-    options = (
-        "--recipe",
-        "sft",
-        "--batch-size",
-        "4",
-        "-c",
-        "learning_rate=1e-3",
-        "-c",
-        "max_steps=3",
-        "-c",
-        "save_steps=1",
-    )
-    data = ("--data", sums(stage.folder / "data.jsonl"))
-    args = ("retrain", "mask", "--source", source, *options, *data, "-o", run, "--name", "again")
-    return Writer(
-        "retrain", _ada, args, lambda stage: stage.ada.must("extract", source, target, "--name", "mask"), run / "model"
-    )
-
-
 def writers(stage: Stage) -> list[Writer]:
-    """All of them, without training."""
+    """All of them."""
     source, target, rlvr = stage.source, stage.target, stage.folder / "rlvr"
     work, home = stage.folder / "work", stage.ada.home
     out = work / "out"
