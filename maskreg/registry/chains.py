@@ -108,7 +108,8 @@ class Chains:
                 raise _circle(states[below.after], below)
             states[below.after] = link = below
             yield below
-        if link.before in states:
+        # A run may begin with a link that publishes its source as it is.
+        if link.before in states and link.before != link.after:
             raise _circle(states[link.before], link)
 
     def way(self, ref: Ref, head: Digest, at: str) -> tuple[Step, ...]:

@@ -102,6 +102,23 @@ def test_a_circle_is_not_published(run: Run) -> None:
     assert run.publish(4).manifest.parents == (third.digest,)
 
 
+def test_a_run_may_begin_with_its_source_as_it_is(run: Run) -> None:
+    first = run.publish(0)
+    assert first.manifest.source.root == first.manifest.target.root
+    assert not run.publish(0).moved
+    with run.follower() as follower:
+        follower.step()
+        assert run.is_at(0)
+        assert run.publish(1).manifest.parents == (first.digest,)
+        run.publish(2)
+        follower.step()
+    assert run.is_at(2)
+    whole = maskreg.squash("toy/run", workspace=run.ada)
+    assert whole.digest == maskreg.extract(run.steps[0], run.steps[2], workspace=run.ada).digest
+    with pytest.raises(BrokenChainError, match="applies to"):
+        run.publish(0)
+
+
 def test_a_tag_that_moved_back_is_where_the_next_link_stands(run: Run) -> None:
     run.publish(1, 2, 3)
     second = run.links()[1]
