@@ -26,7 +26,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry, Resolved
 from maskreg.registry.settle import Settling
-from maskreg.registry.transfer import Copying, Landing, check_space, follow, landing_space
+from maskreg.registry.transfer import Copying, Landing, check_space, follow, followed, landing_space
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
@@ -77,7 +77,7 @@ def pull(
     """Copy an artifact into the local registry, unless it is there already.
 
     An interrupted pull is resumed by the next one, and a part becomes visible only when all of it has arrived. A local
-    tag moves when it was absent, or when the same remote set it last.
+    tag moves when it was absent, when the same remote set it last, or when this machine pushed it there as it is.
     """
     if remote is None:
         return _use_local(local, ref, parts, "no remote was asked; this is the local artifact")
@@ -104,7 +104,7 @@ def _fetch(
     local_ref = resolved.ref.with_tag(resolved.ref.tag)
     head = local.head(local_ref)
     origin = remote.uuid
-    note = _may_move(remote, resolved, head, origin)
+    note = _may_move(local, remote, resolved, head, origin)
     data, manifest = read_manifest(remote.store, digest)
     needed = objects_of(manifest, _chosen_parts(resolved.ref, manifest, parts))
     _check_supply(local, remote, resolved.ref, digest, manifest, needed)
@@ -174,7 +174,7 @@ def _present(local: Registry, digest: Digest) -> frozenset[str]:
         return frozenset()
 
 
-def _may_move(remote: Registry, resolved: Resolved, head: RefEntry | None, origin: str) -> str:
+def _may_move(local: Registry, remote: Registry, resolved: Resolved, head: RefEntry | None, origin: str) -> str:
     # Empty when the local tag may be set, otherwise why a pinned pull does not move it.
     if head is None or head.last_digest in (None, resolved.digest) or (head.deleted and not head.immutable):
         return ""
@@ -184,7 +184,7 @@ def _may_move(remote: Registry, resolved: Resolved, head: RefEntry | None, origi
         return f"{tag} {state}; {resolved.digest.short} has no local name, only its digest"
     check_movable(head, resolved.digest, hint=f"pull {tag}@{resolved.digest}, which leaves the tag alone")
     assert head.digest is not None  # an immutable tag that was removed has just been refused
-    if _set_by(head, origin):
+    if _set_by(head, origin) or head.digest in followed(local, remote, tag):
         return ""
     raise ConflictError(
         f"{resolved.ref} is {head.digest.short} locally and {resolved.digest.short} on {remote.name}, "

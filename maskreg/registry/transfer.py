@@ -178,7 +178,7 @@ def follow(local: Registry, remote: Registry, ref: Ref, *digests: Digest) -> Non
 
 def followed(local: Registry, remote: Registry, ref: Ref) -> frozenset[Digest]:
     """What this machine knows that a tag of a remote points to; empty when it neither pulled nor pushed the tag."""
-    return _read(local.store, _key(remote, ref))
+    return _read(local.store, _key(remote, ref)) if remote.uuid else frozenset()
 
 
 def is_followed(local: Registry, ref: Ref) -> bool:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from maskreg.closing import Closing
-from maskreg.errors import UnavailableError, UsageError
+from maskreg.errors import LimitError, UnavailableError, UsageError
 from maskreg.settings.credentials import is_loopback
 from maskreg.store.message import LostError, Message
 from maskreg.store.transport import Transport
+from maskreg.words import human_bytes
 
 if TYPE_CHECKING:
     from maskreg.workspace.verbs.follow import Followed
@@ -79,13 +80,17 @@ class Hook(Closing):
             except LostError as error:
                 reason = f"does not answer ({error})"
                 continue
+            except LimitError:
+                reason = f"answered with more than {human_bytes(_MAX_ANSWER_BYTES)}"
+                break
             if answer.status < 300:
                 return
             said = answer.data[:200].decode(errors="replace").strip()
             reason = f"answered {answer.status}" + (f": {said}" if said else "")
             if answer.status < 500 and answer.status not in (408, 425, 429):
                 break
-        raise UnavailableError(f"{self.url} {reason}; it serves what it had", hint="it is told again at the next look")
+        hint = "it is told again at the next look, or by the same command"
+        raise UnavailableError(f"{self.url} {reason}; it serves what it had", hint=hint)
 
     def close(self) -> None:
         """Close the connections."""

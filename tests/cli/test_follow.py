@@ -83,6 +83,8 @@ def test_a_server_is_told_of_each_switch(
     with Server([400]) as server:
         run(*line, server.url, status=69)
     assert len(server.told) == 1
+    with Server([200], "x" * (2 << 20)) as server:
+        run(*line, server.url, status=69)
     for url in ("ftp://host/path", "http://", "http://user:word@127.0.0.1/", "http://192.0.2.1/"):
         run(*line, url, status=2)
 

@@ -146,6 +146,22 @@ def test_a_tag_that_was_set_here_stays(
     assert empty.resolve(REF).digest == mine
 
 
+def test_a_tag_that_was_pushed_as_it_is_follows_its_remote(
+    local: Registry, empty: Registry, remote: Registry, pushed: Digest, other: Digest
+) -> None:
+    pull(empty, remote, REF)
+    assert empty.root is not None
+    theirs = write(empty.root, pair(2), parts=("mask", "delta"))
+    empty.publish(REF, theirs, card=CARD)
+    push(empty, remote, REF)
+    local.publish(REF, other, card=CARD)
+    with pytest.raises(ConflictError):
+        pull(local, remote, REF)
+    local.publish(REF, pushed, card=CARD)
+    pull(local, remote, REF)
+    assert local.resolve(REF).digest == theirs
+
+
 def test_a_tag_that_another_remote_set_stays(
     local: Registry, empty: Registry, remote: Registry, pushed: Digest, other: Digest
 ) -> None:

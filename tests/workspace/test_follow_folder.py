@@ -130,6 +130,19 @@ def test_a_changed_checkpoint_is_made_again(run: Run, change: Callable[[Path], N
     assert run.is_at(2)
 
 
+def test_a_checkpoint_that_changed_between_two_starts_is_made_again(run: Run) -> None:
+    run.publish(1)
+    with run.follower() as following:
+        following.step()
+    path = (run.out / "current").resolve() / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with run.follower() as following:
+        with pytest.raises(TryAgainError):
+            following.step()
+        following.step()
+    assert run.is_at(1)
+
+
 def test_what_stands_in_place_of_the_link_is_left_alone(run: Run) -> None:
     run.publish(1)
     with run.follower() as following:

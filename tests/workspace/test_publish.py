@@ -9,7 +9,7 @@ import pytest
 from maskreg_cli.next_step import next_step
 
 import maskreg
-from maskreg.errors import BrokenChainError, MissingLinkError, UsageError
+from maskreg.errors import BrokenChainError, ConflictError, MissingLinkError, UsageError
 from maskreg.flow.extract.extraction import extract
 from tests.checkpoints import bf16, make_checkpoint, moved, widened
 from tests.workspace.conftest import SOURCE, Lab, Run
@@ -60,6 +60,42 @@ def test_a_run_goes_on_elsewhere(run: Run) -> None:
     link = maskreg.publish(run.steps[3], "toy/run", source=run.steps[0], remote="team", workspace=run.bob)
     assert link is not None
     assert link.manifest.parents == (run.links()[1].digest,)
+    assert run.ada.remote("team").resolve(run.publisher.ref).digest == link.digest
+
+
+def test_a_run_comes_back_to_a_machine_that_it_left(run: Run) -> None:
+    run.publish(1)
+    here = run.steps[0]
+    theirs = maskreg.publish(run.steps[2], "toy/run", source=here, remote="team", workspace=run.bob)
+    assert theirs is not None
+    back = maskreg.publish(run.steps[3], "toy/run", source=here, remote="team", workspace=run.ada)
+    assert back is not None
+    assert back.manifest.parents == (theirs.digest,)
+    assert run.ada.remote("team").resolve(run.publisher.ref).digest == back.digest
+
+
+def test_two_publishers_that_part_are_told_until_one_gives_way(run: Run) -> None:
+    run.publish(1)
+    maskreg.publish(run.steps[2], "toy/run", source=run.steps[0], remote="team", workspace=run.bob)
+    for step in (3, 4):
+        with pytest.raises(ConflictError):
+            run.publish(step)
+    maskreg.remove("toy/run", workspace=run.ada)
+    assert run.publish(4).manifest.parents == (run.bob.find("toy/run").digest,)
+    maskreg.remove("toy/run", workspace=run.ada)
+    with maskreg.Publisher("toy/run", source=run.steps[0], remote="team", workspace=run.ada) as again:
+        link = again.publish(run.steps[5])
+    assert link is not None
+    assert run.ada.local.artifact(link.manifest.parents[0]).manifest.parents == (run.bob.find("toy/run").digest,)
+
+
+def test_what_a_process_stored_and_did_not_push_is_pushed_by_the_next(run: Run) -> None:
+    run.publish(1)
+    link = maskreg.publish(run.steps[2], "toy/run", source=run.steps[0], workspace=run.ada)
+    assert link is not None
+    again = maskreg.publish(run.steps[2], "toy/run", source=run.steps[0], remote="team", workspace=run.ada)
+    assert again is not None
+    assert not again.moved
     assert run.ada.remote("team").resolve(run.publisher.ref).digest == link.digest
 
 

@@ -8,8 +8,8 @@
     DIR/.maskreg/lock               held by the process that follows
 
 A process that died leaves an old link, or a checkpoint that no link points to: the next one goes on from where the link
-points. What it patches it checks leaf by leaf, so a checkpoint that was changed or damaged is noticed, and made again
-from the source.
+points. It hashes what it finds, or checks what it patches leaf by leaf, so a checkpoint that was changed or damaged is
+noticed, and made again from the source.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from maskreg.errors import (
     TryAgainError,
     UsageError,
     WrongCheckpointError,
+    WrongTargetError,
     prefixed,
 )
 from maskreg.flow.chain import root_of
@@ -141,14 +142,17 @@ class _Folder(Weights):
         if self._from_source is not None or current is None:
             assert self._from_source is not None
             self._write(self._from_source, artifacts, root)
-        elif artifacts:
-            with self._noticing_change(current, DataError, NotFoundError):
-                checkpoint = self._versions.open(current)
-            with checkpoint, self._noticing_change(current, WrongCheckpointError):
+            return partial(self._show, root)
+        with self._noticing_change(current, DataError, NotFoundError):
+            checkpoint = self._versions.open(current)
+        with checkpoint, self._noticing_change(current, WrongCheckpointError, WrongTargetError):
+            if artifacts:
                 self._write(checkpoint, artifacts, root)
-        else:
-            return lambda: None
-        return partial(self._show, root)
+                return partial(self._show, root)
+            # The first look of a process; afterwards it knows what it wrote.
+            if root_of(checkpoint) != root:
+                raise WrongTargetError("its bits are not those that were written")
+        return lambda: None
 
     @contextmanager
     def _noticing_change(self, root: str, *errors: type[MaskregError]) -> Iterator[None]:
@@ -200,7 +204,8 @@ class _Folder(Weights):
         link = self._folder / CURRENT
         if not link.is_symlink():
             if os.path.lexists(link):
-                raise OutputExistsError(f"{link} is not the link that follow made", hint=f"mv {link} {link}-other")
+                fault = "and is not the link that follow made"
+                raise OutputExistsError(link, reason=fault, hint=f"mv {link} {link}-other")
             return None
         name = str(link.readlink())
         was_changed = (self._state / name).exists()

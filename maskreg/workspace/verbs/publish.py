@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from maskreg.artifact.manifest import LINK_RECIPE, Link
 from maskreg.closing import Closing
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, NotFoundError, UsageError
+from maskreg.errors import ConflictError, NotFoundError, UnavailableError, UsageError
 from maskreg.extras import requiring
 from maskreg.live.alone import Alone
 from maskreg.ref import Ref
 from maskreg.registry.expiry import expire
 from maskreg.registry.push import Pushed
+from maskreg.registry.transfer import followed
 from maskreg.workspace.latest import LatestWeights, is_model
 from maskreg.workspace.storing import Naming, Stored
 from maskreg.workspace.verbs.extract import CardOptions, parted
@@ -129,7 +130,8 @@ class Publisher(Closing):
         self._groups: tuple[Processes, Processes] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="maskreg-publish")
         self._running: Future[Published | None] | None = None
-        self._is_pushed = True
+        # What another process stored, and was ended before it was pushed, is pushed too.
+        self._is_pushed = self._has_joined = False
 
     def prepare(self, weights: WeightsLike | None = None) -> None:
         """Read what the next link will be coded against now, and not at the first :meth:`publish`.
@@ -301,7 +303,11 @@ class Publisher(Closing):
         """Push the latest link, unless that is done."""
         if self._remote is None or self._is_pushed:
             return None
-        pushed = push(self.ref, remote=self._remote, parts=self._parts, workspace=self._space)
+        try:
+            pushed = push(self.ref, remote=self._remote, parts=self._parts, workspace=self._space)
+        except ConflictError:
+            self._has_joined = False
+            raise
         self._is_pushed = True
         return pushed
 
@@ -346,14 +352,22 @@ class Publisher(Closing):
         return latest
 
     def _join(self) -> None:
-        # A run that goes on elsewhere stands on what the remote has.
-        head = self._space.local.head(self.ref)
-        if self._remote is None or (head is not None and head.digest is not None):
+        # A run that goes on elsewhere, or comes back from there, stands on what the remote has.
+        if self._remote is None or self._has_joined:
             return
+        local, remote = self._space.local, self._space.remote(self._remote)
+        head = local.head(self.ref)
+        is_here = head is not None and head.digest is not None
         try:
-            pull(self.ref, remote=self._remote, parts=["delta"], workspace=self._space)
+            if not is_here or remote.resolve(self.ref).digest not in followed(local, remote, self.ref):
+                pull(self.ref, remote=self._remote, parts=["delta"], workspace=self._space)
         except NotFoundError:
+            pass
+        except UnavailableError:
+            if not is_here:
+                raise
             return
+        self._has_joined = True
 
 
 def publish(
