@@ -13,7 +13,7 @@ from maskreg.words import counted, human_bytes
 from .command import Command, workspace
 from .output import Output
 from .table import noted, page, table
-from .values import NAME, OUT, POSITIVE, NumberType
+from .values import OUT, POSITIVE, TAG, NumberType
 
 if TYPE_CHECKING:
     from maskreg.ref import Ref
@@ -32,7 +32,7 @@ _PASSING = (UnavailableError, TryAgainError, NotFoundError)
     maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served --notify http://localhost:30000/update_weights_from_disk
     """,
 )
-@click.argument("ref", type=NAME, metavar="REF")
+@click.argument("ref", type=TAG, metavar="REF")
 @click.option("--source", required=True, metavar="CKPT", help="Checkpoint that the chain began from, or a later one.")
 @click.option("-o", "--out", type=OUT, required=True, help="Folder; its link `current` leads to the latest checkpoint.")
 @click.option("--once", is_flag=True, help="Bring the folder up to date and exit.")
@@ -124,7 +124,7 @@ def _tell(output: Output, followed: Followed) -> None:
     maskreg replicas lab/run http://127.0.0.1:8000 --remote team --json
     """,
 )
-@click.argument("ref", type=NAME, metavar="REF")
+@click.argument("ref", type=TAG, metavar="REF")
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
 @click.option("--remote", metavar="NAME", help="Remote that has REF [default: the local registry].")
 @click.pass_obj

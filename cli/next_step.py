@@ -59,7 +59,9 @@ def _has_remotes() -> bool:
 
 def _completed(facts: _Facts) -> str:
     name = facts.get("ref") or f"@{facts['artifact']}"
-    return f"maskreg analyze {name}" if facts["absent"] == "analysis" else ""
+    extract = "maskreg extract SOURCE TARGET --name NAME"
+    steps = {"analysis": f"maskreg analyze {name}", "mask": f"maskreg squash {name} --name NAME", "delta": extract}
+    return steps.get(facts["absent"], f"{extract} --reversible")
 
 
 def _first_artifact(facts: _Facts) -> str:

@@ -139,6 +139,7 @@ class OutType(click.Path):
 REF = Parsed("ref", parse_artifact)
 REFS = Parsed("refs", lambda text: text if is_pattern(text) else parse_artifact(text))
 NAME = Parsed("name", _name)
+TAG = Parsed("ref", Ref.parse)
 RANGE = Parsed("lo..hi", _range)
 DURATION = Parsed("duration", _duration)
 PAIR = Parsed("key=value", _pair)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix, part_of
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, LimitError, NotFoundError
+from maskreg.errors import CorruptError, LimitError, NotFoundError, PartAbsentError
 from maskreg.limits import LIMITS, Limits
 from maskreg.store.base import Files, ObjectInfo, Store
 
@@ -127,6 +127,11 @@ def begun_parts(store: Store, digest: Digest, manifest: Manifest, present: Mappi
     return frozenset(begun - arriving)
 
 
+def part_lacking(name: str, part: str, **facts: object) -> PartAbsentError:
+    """The error for a part that an artifact was made without. ``name``: begins the sentence."""
+    return PartAbsentError(f"{name} has no {part} part", hint=_WITHOUT.get(part, ""), absent=part, **facts)
+
+
 def whole_parts(store: Store, digest: Digest, manifest: Manifest, present: Mapping[str, ObjectInfo]) -> frozenset[str]:
     """The parts that are completely present, by name and size."""
     prefix = artifact_prefix(digest)
@@ -137,3 +142,10 @@ def whole_parts(store: Store, digest: Digest, manifest: Manifest, present: Mappi
         fault = f"{present[entry.key].size} bytes instead of {entry.size}" if entry.key in present else "missing"
         raise CorruptError(prefix + entry.key, fault, hint=_REPAIR, artifact=digest)
     return begun
+
+
+_WITHOUT = {
+    "mask": "it is a link of a run, published without its mask: squash the run, or some of its links, for theirs",
+    "delta": "it holds only a mask: extract it again with its values",
+    "reverse": "only a reversible artifact can be reverted; keep the source checkpoint, or extract it again so",
+}

@@ -26,7 +26,7 @@ from maskreg.artifact.layout import (
 )
 from maskreg.artifact.manifest import SCHEMA, Manifest, Object, Side
 from maskreg.artifact.objects import CACHE_BYTES, VerifiedObjects
-from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
+from maskreg.artifact.presence import listing, objects_of, part_lacking, read_manifest, whole_parts
 from maskreg.artifact.shards import check_shard
 from maskreg.artifact.tensors import Tensor, load_tensors
 from maskreg.artifact.totals import check_table
@@ -119,12 +119,7 @@ class Artifact:
     def require(self, part: str) -> None:
         """Make sure that a part is present; fetch it where it is not and a remote is known."""
         if part not in self.manifest.parts:
-            raise PartAbsentError(
-                f"artifact {self.digest.short} has no {part} part",
-                hint=_HINTS.get(part, ""),
-                absent=part,
-                **self._facts,
-            )
+            raise part_lacking(f"artifact {self.digest.short}", part, **self._facts)
         if part not in self.present() and self.bring is not None:
             self.bring(part)
         if part not in self.present():
@@ -341,10 +336,3 @@ class _LazyMask(Mapping[str, TensorMask]):
 
 def _compared(row: Tensor) -> bool:
     return row.numel > 0 or (row.source_shape == row.target_shape and 0 in (row.source_shape or ()))
-
-
-_HINTS = {
-    "mask": "it is a link of a run, published without its mask: squash the run, or some of its links, for theirs",
-    "delta": "it holds only a mask: extract it again with its values",
-    "reverse": "only a reversible artifact can be reverted; keep the source checkpoint, or extract it again so",
-}

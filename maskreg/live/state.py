@@ -138,7 +138,7 @@ def _check_form(name: str, tensor: torch.Tensor) -> None:
         hint = "load it first" if tensor.is_meta else "publish the model before it is pruned"
         raise WrongCheckpointError(name, f"its data is {state}", hint=hint)
     if tensor.dtype not in NAMES:
-        raise WrongCheckpointError(name, f"{tensor.dtype} in this model, which no checkpoint holds")
+        raise WrongCheckpointError(name, f"{tensor.dtype}, which is not read from a model", hint="publish a checkpoint")
 
 
 def _refuse_surplus(

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import artifact_prefix, part_of
-from maskreg.artifact.presence import absent, listing, matches, objects_of, read_manifest, read_object, whole_parts
+from maskreg.artifact.presence import (
+    absent,
+    listing,
+    matches,
+    objects_of,
+    part_lacking,
+    read_manifest,
+    read_object,
+    whole_parts,
+)
 from maskreg.digest import Digest
 from maskreg.errors import (
     ConflictError,
@@ -228,7 +237,7 @@ def _chosen_parts(ref: Ref, manifest: Manifest, parts: Collection[str] | None) -
         return frozenset(manifest.parts) & frozenset(DEFAULT_PARTS)
     for part in parts:
         if part not in manifest.parts:
-            raise PartAbsentError(f"{ref} has no {part} part", shown=ref)
+            raise part_lacking(str(ref), part, ref=ref)
     return frozenset(parts)
 
 

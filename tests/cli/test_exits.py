@@ -83,6 +83,11 @@ STEPS: list[tuple[MaskregError, str]] = [
     (errors.NotFoundError("x", empty=True), "maskreg extract SOURCE TARGET --name NAME"),
     (errors.NotFoundError("x", remote=""), "maskreg list"),
     (errors.PartAbsentError("x", ref=REF, not_pulled="mask"), "maskreg pull team/x:v1 --only mask"),
+    (errors.PartAbsentError("x", artifact="sha256:0", ref=REF, absent="mask"), "maskreg squash team/x:v1 --name NAME"),
+    (
+        errors.PartAbsentError("x", artifact="sha256:0", ref=REF, absent="reverse"),
+        "maskreg extract SOURCE TARGET --name NAME --reversible",
+    ),
     (errors.PartAbsentError("x", removed=REF), "maskreg restore team/x:v1"),  # rows of base classes follow
     (
         errors.RolledBackError("k", "x", remote="lab"),

@@ -87,6 +87,7 @@ def test_a_server_is_told_of_each_switch(
         run(*line, server.url, status=69)
     for url in ("ftp://host/path", "http://", "http://user:word@127.0.0.1/", "http://192.0.2.1/"):
         run(*line, url, status=2)
+    run("follow", f"toy/run@sha256:{'0' * 64}", *line[2:-1], status=2)
 
 
 def test_servers_say_what_they_serve(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def test_what_a_process_stored_and_did_not_push_is_pushed_by_the_next(run: Run) 
     again = maskreg.publish(run.steps[2], "toy/run", source=run.steps[0], remote="team", workspace=run.ada)
     assert again is not None
     assert not again.moved
+    assert again.seconds.keys() == {"find", "push"}
     assert run.ada.remote("team").resolve(run.publisher.ref).digest == link.digest
 
 
@@ -177,6 +178,8 @@ def test_what_cannot_be_published_is_refused(ada: maskreg.Workspace, steps: list
     with pytest.raises(UsageError, match="there is no toy/run") as caught:
         maskreg.publish(steps[1], "toy/run", workspace=ada)
     assert caught.value.hint == "pass source=CHECKPOINT"
+    with maskreg.Publisher("toy/run", source=steps[0], workspace=ada) as publisher, pytest.raises(UsageError):
+        publisher.publish(None)  # type: ignore[arg-type]
     other = make_checkpoint(tmp_path / "other", {**SOURCE, "new.weight": bf16((4, 4), 9)})
     with pytest.raises(maskreg.DataError, match="only in the target"):
         maskreg.publish(other, "toy/run", source=steps[0], workspace=ada)

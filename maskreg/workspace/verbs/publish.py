@@ -176,6 +176,8 @@ class Publisher(Closing):
         """
         if when_busy not in ("wait", "skip"):
             raise UsageError(f"when_busy={when_busy!r}: pass 'wait' or 'skip'")
+        if weights is None:
+            raise UsageError("no weights were given; pass a model, its state dict, or a checkpoint")
         processes, beside = self._processes(weights)
         busy = self._running is not None and not self._running.done()
         if when_busy == "skip" and any(processes.gathered(busy)):
@@ -214,7 +216,7 @@ class Publisher(Closing):
     ) -> Published | None:
         """Code, store and push what moved; the baseline moves on only then."""
         if head is not None and not any(processes.gathered(bool(publication.moved))):
-            published = processes.together(lambda: self._unmoved(naming))
+            published = processes.together(lambda: self._unmoved(naming, seconds))
             processes.together(lambda: self._settle(naming))
             return published
         parents, recipe = ((head,), LINK_RECIPE) if head is not None else ((), None)
@@ -263,17 +265,15 @@ class Publisher(Closing):
         stored = naming.store(link.digest, card, notes)
         self._latest.add(link)
         self._is_pushed = False
-        begun = time.monotonic()
-        if (pushed := self._pushed()) is not None:
-            seconds["push"] = time.monotonic() - begun
+        pushed = self._pushed(seconds)
         return Published(**vars(stored), pushed=pushed, seconds=seconds)
 
-    def _unmoved(self, naming: Naming | None) -> Published | None:
+    def _unmoved(self, naming: Naming | None, seconds: dict[str, float]) -> Published | None:
         if naming is None or naming.head is None or naming.head.digest is None:
             return None
         head = self._space.local.artifact(naming.head.digest)
         self._space.note(f"nothing moved since {head.digest.short}, so no link was published")
-        return Published(self.ref, head, naming.head.card, moved=False, pushed=self._pushed())
+        return Published(self.ref, head, naming.head.card, moved=False, pushed=self._pushed(seconds), seconds=seconds)
 
     def _settle(self, published: Naming | None) -> None:
         """Make the anchor that is due, keep the version that is to be kept, and let links expire, in this order."""
@@ -291,7 +291,7 @@ class Publisher(Closing):
             except ConflictError:
                 return  # another publisher has moved the tag, and makes the next anchor
             self._is_pushed = False
-            self._pushed()
+            self._pushed({})
         head = space.local.live(self.ref)
         if keep.keep_every is not None:
             keep_version(space, head, keep.keep_every, self._source, self._remote, self._parts)
@@ -299,16 +299,18 @@ class Publisher(Closing):
             for registry in (space.local, *([space.remote(self._remote)] if self._remote is not None else [])):
                 expire(registry, self.ref, keep.keep_links)
 
-    def _pushed(self) -> Pushed | None:
+    def _pushed(self, seconds: dict[str, float]) -> Pushed | None:
         """Push the latest link, unless that is done."""
         if self._remote is None or self._is_pushed:
             return None
+        begun = time.monotonic()
         try:
             pushed = push(self.ref, remote=self._remote, parts=self._parts, workspace=self._space)
         except ConflictError:
             self._has_joined = False
             raise
         self._is_pushed = True
+        seconds["push"] = time.monotonic() - begun
         return pushed
 
     def _processes(self, weights: WeightsLike | None) -> tuple[Processes | Alone, Processes | Alone]:
