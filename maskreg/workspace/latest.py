@@ -166,9 +166,11 @@ class LatestWeights:
         return self._begin(head, weights, processes, stack)
 
     def _is_stale(self, head: Digest | None) -> bool:
-        if self._baseline is None or head is None or head == self._head:
-            return self._baseline is None
-        if self._chains.link(head).after != self.root:
+        if not self.root:
+            return True
+        if head == self._head:
+            return False
+        if head is None or self._chains.link(head).after != self.root:
             return True
         self._head = head
         return False

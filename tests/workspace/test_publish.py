@@ -166,6 +166,26 @@ def test_a_tag_that_moved_back_is_where_the_next_link_stands(run: Run) -> None:
     assert link.manifest.source.root == second.manifest.target.root
 
 
+def test_a_tag_that_nothing_can_stand_on_does_no_lasting_harm(run: Run) -> None:
+    with maskreg.Publisher("toy/local", source=run.steps[0], workspace=run.ada) as publisher:
+        first = publisher.publish(run.steps[1])
+        mask = maskreg.extract(run.steps[0], run.steps[1], "toy/mask", mask_only=True, workspace=run.ada)
+        maskreg.tag("toy/mask", "toy/local:latest", workspace=run.ada)
+        assert run.ada.find("toy/local").digest == mask.digest
+        with pytest.raises(BrokenChainError):
+            publisher.publish(run.steps[2])
+        assert first is not None
+        maskreg.tag(f"toy/local@{first.digest}", "latest", workspace=run.ada)
+        second = publisher.publish(run.steps[2])
+        assert second is not None
+        assert second.manifest.parents == (first.digest,)
+        # Without the tag the run begins again, from its source.
+        maskreg.remove("toy/local", workspace=run.ada)
+        again = publisher.publish(run.steps[3])
+        assert again is not None
+        assert (again.manifest.parents, again.manifest.source) == ((), first.manifest.source)
+
+
 def test_wider_weights_are_published_in_bf16(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     masters = {name: widened(moved(tensor, 0.1, int(rng.integers(99)))) for name, tensor in SOURCE.items()}

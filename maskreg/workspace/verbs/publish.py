@@ -355,11 +355,12 @@ class Publisher(Closing):
 
     def _join(self) -> None:
         # A run that goes on elsewhere, or comes back from there, stands on what the remote has.
-        if self._remote is None or self._has_joined:
-            return
-        local, remote = self._space.local, self._space.remote(self._remote)
+        local = self._space.local
         head = local.head(self.ref)
         is_here = head is not None and head.digest is not None
+        if self._remote is None or (is_here and self._has_joined):
+            return
+        remote = self._space.remote(self._remote)
         try:
             if not is_here or remote.resolve(self.ref).digest not in followed(local, remote, self.ref):
                 pull(self.ref, remote=self._remote, parts=["delta"], workspace=self._space)
