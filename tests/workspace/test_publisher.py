@@ -130,8 +130,8 @@ def test_wide_and_opaque_tensors_go_on_as_whole_ones(run: Run, tmp_path: Path) -
         bits[step] ^= 1
         steps.append({**tensors, "scale": (scale[0], bits), "lm_head.weight": tensors["model.embed_tokens.weight"]})
     paths = [make_checkpoint(tmp_path / f"wide-{number}", tensors) for number, tensors in enumerate(steps)]
-    parts, space = ("mask", "delta"), run.ada
-    with maskreg.Publisher("toy/wide", source=paths[0], parts=parts, reversible=True, workspace=space) as publisher:
+    parts = ("mask", "delta", "reverse")
+    with maskreg.Publisher("toy/wide", source=paths[0], parts=parts, workspace=run.ada) as publisher:
         first, second = (publisher.publish(path) for path in paths[1:])
     assert first is not None
     assert second is not None

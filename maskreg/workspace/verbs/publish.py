@@ -93,8 +93,8 @@ class Publisher(Closing):
             source: the checkpoint that training began from, or one that a link gave; without one it is looked for
                 where this machine has seen it.
             remote: where to push every link; without one they stay in the local registry.
-            reversible: readers can go back from every link.
-            parts: what links hold besides ``reverse``, and what of them is pushed; readers need ``delta``. A ``mask``
+            reversible: readers can go back from every link; the same as ``reverse`` among the parts.
+            parts: what links hold, and what of them is pushed; readers need ``delta``. A ``mask``
                 makes a link three times as large, and squashing links gives theirs.
             baseline: where what was published last is held: in memory, or in a file of the local registry that is
                 mapped into memory, and removed at the end.
@@ -118,8 +118,8 @@ class Publisher(Closing):
         self._source = source
         self._remote = remote
         self._card, _ = parted(card)
-        self._reversible, self._on_disk, self._jobs = reversible, baseline == "disk", jobs
         self._parts = (*parts, *(["reverse"] if reversible and "reverse" not in parts else []))
+        self._on_disk, self._jobs = baseline == "disk", jobs
         self._retention: Retention | None = None
         if anchor_every is not None:
             self._retention = Retention(anchor_every, keep_links, keep_every, lease_s)
@@ -224,7 +224,7 @@ class Publisher(Closing):
         extracted = publication.link(
             processes,
             self._space.root,
-            reversible=self._reversible,
+            reversible="reverse" in self._parts,
             masked="mask" in self._parts,
             parents=parents,
             recipe=recipe,
