@@ -57,7 +57,7 @@ NEED_TORCH = [
 
 HAS_TORCH = find_spec("torch") is not None
 
-NEED_VLLM = ["sync/test_vllm.py"]
+NEED_VLLM = ["sync/test_trl.py", "sync/test_vllm.py"]
 """Files that start servers of vLLM, which has an environment of its own: ``scripts/test --with vllm``."""
 
 HAS_VLLM = find_spec("vllm") is not None
@@ -112,7 +112,8 @@ def pytest_report_header() -> list[str]:
         left_out = ", ".join(f"tests/{name}" for name in NEED_TORCH)
         lines.append(f"torch is not installed: {left_out} and tests marked with torch are not run")
     if not HAS_VLLM:
-        lines.append("vLLM is not installed: tests/sync/test_vllm.py is not run; scripts/test --with vllm does")
+        left_out = ", ".join(f"tests/{name}" for name in NEED_VLLM)
+        lines.append(f"vLLM is not installed: {left_out} are not run; scripts/test --with vllm runs them")
     return lines
 
 

@@ -68,7 +68,7 @@ def server_environment(home: Path) -> dict[str, str]:
 class Server:
     """A server of vLLM on the CPU, with the backend of this package, in a process group of its own."""
 
-    def __init__(self, model: Path, port: int, log: Path, home: Path, *, processes: int = 2) -> None:
+    def __init__(self, model: Path, port: int, log: Path, home: Path, *more: str, processes: int = 2) -> None:
         """Start it; :meth:`wait` says when it answers."""
         command = [
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)),
@@ -76,6 +76,7 @@ class Server:
             *("--max-num-seqs", "4", "--tensor-parallel-size", str(processes)),
             *("--weight-transfer-config", '{"backend": "maskreg"}'),
             *("--worker-extension-cls", "maskreg.sync.vllm.engine.WorkerExtension"),
+            *more,
         ]
         self.port, self.log = port, log
         with log.open("wb") as out:

@@ -1,0 +1,123 @@
+"""Servers of vLLM with the backend ``maskreg``, reached over HTTP; needs no vLLM here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from maskreg.errors import UnavailableError, WorkerError
+from maskreg.store.message import LostError, Message
+from maskreg.store.transport import Transport
+
+T = TypeVar("T")
+
+_CONNECT_SECONDS = 10.0
+
+
+class RolloutServers:
+    """Servers that load the same version of a run, and share the prompts of a batch.
+
+    Attributes:
+        urls: where they are, such as ``http://localhost:8000``.
+    """
+
+    def __init__(self, urls: Sequence[str], init_info: Mapping[str, Any], *, timeout_s: float = 600.0) -> None:
+        """Remember where they are; nothing is sent.
+
+        Args:
+            urls: one or more servers.
+            init_info: the fields of :class:`~maskreg.sync.vllm.engine.InitInfo`, the run's tag among them.
+            timeout_s: how long an answer may take, in seconds.
+        """
+        self.urls = [url.rstrip("/") for url in urls]
+        self._init_info = dict(init_info)
+        self._loaded = ""
+        self._transport = Transport("", _CONNECT_SECONDS, timeout_s)
+
+    def load(self, version: str) -> None:
+        """Have all servers load a version, and forget what they cached of other weights.
+
+        A server that does not say that it has the version before, such as one that was started again, is told first
+        which run it follows.
+
+        Args:
+            version: the digest of a link.
+
+        Raises:
+            UnavailableError: a server does not answer.
+            WorkerError: a server could not load it, and serves what it had; others may have loaded it.
+        """
+        self._each(lambda url, _: self._load(url, version), self.urls)
+        self._loaded = version
+
+    def complete(self, prompts: Sequence[Sequence[int]], **sampling: Any) -> list[dict[str, Any]]:
+        """The completions of prompts, as ``/v1/completions`` answers: the ``n`` of the first prompt first.
+
+        Args:
+            prompts: token numbers; each server completes a part.
+            sampling: fields of the request, such as ``n``.
+
+        Raises:
+            UnavailableError: a server does not answer.
+            WorkerError: a server refused the request.
+        """
+        size = -(-len(prompts) // len(self.urls))
+        parts = [prompts[start : start + size] for start in range(0, len(prompts), size)]
+        body = {"return_token_ids": True, **sampling}
+        answers = self._each(lambda url, part: self._ask(url, "/v1/completions", {"prompt": part, **body}), parts)
+        return [choice for answer in answers for choice in answer["choices"]]
+
+    def versions(self) -> list[str]:
+        """What each server says that it serves; another text than a digest before it has loaded a link.
+
+        Raises:
+            UnavailableError: a server does not answer.
+        """
+        return self._each(lambda url, _: self._version(url), self.urls)
+
+    def _version(self, url: str) -> str:
+        return str(self._ask(url, "/weight_info", method="GET")["weight_version"])
+
+    def _load(self, url: str, version: str) -> None:
+        serves = self._version(url)
+        if serves == version == self._loaded:
+            return
+        if not self._loaded or serves != self._loaded:
+            self._ask(url, "/init_weight_transfer_engine", {"init_info": self._init_info})
+        # Waiting lets requests of others end; caches of the weights before are cleared only then.
+        self._ask(url, "/pause?mode=wait")
+        try:
+            self._ask(url, "/start_weight_update")
+            try:
+                self._ask(url, "/update_weights", {"update_info": {"version": version}})
+            except WorkerError:
+                # vLLM leaves the update open in all workers but the one that answered, which refuses to finish it.
+                with suppress(WorkerError):
+                    self._ask(url, "/finish_weight_update")
+                raise
+            self._ask(url, "/finish_weight_update", {"weight_version": version})
+        finally:
+            self._ask(url, "/resume")
+
+    def _each(self, work: Callable[[str, Any], T], parts: Sequence[Any]) -> list[T]:
+        with ThreadPoolExecutor(len(self.urls)) as threads:
+            return list(threads.map(work, self.urls, parts))
+
+    def _ask(self, url: str, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST") -> Any:
+        message = Message(method, path, content=json.dumps(body or {}).encode() if method == "POST" else b"")
+        try:
+            answer = self._transport.send(message, url + path, {"Content-Type": "application/json"})
+        except LostError as error:
+            raise UnavailableError(
+                f"the server {url} does not answer {path}: {error}",
+                hint="look at its log; if it has ended, start it again",
+            ) from error
+        if answer.status >= 400:
+            text = answer.data[:2000].decode(errors="replace")
+            raise WorkerError(
+                f"the server {url} answers {path} with status {answer.status}: {text}", hint="look at its log"
+            )
+        return json.loads(answer.data)
