@@ -108,8 +108,10 @@ class RolloutServers:
 
     def _ask(self, url: str, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST") -> Any:
         message = Message(method, path, content=json.dumps(body or {}).encode() if method == "POST" else b"")
+        # After an error a server closes a connection that would be used again.
+        headers = {"Connection": "close", "Content-Type": "application/json"}
         try:
-            answer = self._transport.send(message, url + path, {"Content-Type": "application/json"})
+            answer = self._transport.send(message, url + path, headers)
         except LostError as error:
             raise UnavailableError(
                 f"the server {url} does not answer {path}: {error}",

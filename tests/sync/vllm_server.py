@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,7 @@ class Server:
         return list(answer["results"])
 
     def kill(self) -> None:
-        """End all of its processes at once."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        """End all of its processes at once, if they have not ended."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

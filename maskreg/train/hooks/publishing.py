@@ -1,4 +1,4 @@
-"""Publishing from Hugging Face's Trainer: at every save, or once at the end."""
+"""Publishing from Hugging Face's Trainer: after every step, at every save, or once at the end."""
 
 from __future__ import annotations
 
@@ -15,26 +15,35 @@ from maskreg.live.state import is_sharded
 class Publishes(Protocol):
     """What publishes weights, such as a ``maskreg.Publisher``."""
 
-    def publish(self, weights: torch.nn.Module, *, meta: Mapping[str, str] | None = None) -> Any:
+    def publish(self, weights: torch.nn.Module, *, meta: Mapping[str, str] | None = None, async_: bool = False) -> Any:
         """Publish the weights of a model as they are now; of a sharded one in all processes."""
+
+    def wait(self) -> Any:
+        """What was published beside the training since the last call."""
 
 
 class PublishCallback(TrainerCallback):  # type: ignore[misc]
-    """Publishes the model's weights at every save of a Trainer, or once at the end of the training.
+    """Publishes the model's weights after every step of a Trainer, at every save, or once at the end of the training.
 
-    Of several processes the first one publishes; a sharded model is published by all of them together.
+    After steps it publishes beside the training: the next step waits only until it is known what moved. Of several
+    processes the first one publishes; a sharded model is published by all of them together.
 
     Attributes:
         published: what was published, in order; of a sharded model None in all processes but the first.
     """
 
-    def __init__(self, publisher: Publishes, *, at: Literal["save", "end"] = "save") -> None:
+    def __init__(self, publisher: Publishes, *, at: Literal["step", "save", "end"] = "save") -> None:
         """Take a publisher, which its owner closes."""
-        if at not in ("save", "end"):
-            raise UsageError(f"at={at!r}: pass 'save' or 'end'")
+        if at not in ("step", "save", "end"):
+            raise UsageError(f"at={at!r}: pass 'step', 'save' or 'end'")
         self._publisher = publisher
         self._at = at
         self.published: list[Any] = []
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        """Publish, if it is to be done after every step."""
+        if self._at == "step":
+            self._publish(state, given["model"])
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Publish, if it is to be done at every save."""
@@ -42,11 +51,22 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
             self._publish(state, given["model"])
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
-        """Publish, if it is to be done at the end."""
+        """Publish, if it is to be done at the end; after steps, wait for the last one."""
         if self._at == "end":
             self._publish(state, given["model"])
+        elif self._at == "step":
+            self._collect()
 
     def _publish(self, state: TrainerState, model: torch.nn.Module) -> None:
         meta = {"step": str(state.global_step)}
-        if is_sharded(model) or state.is_world_process_zero:
+        if not (is_sharded(model) or state.is_world_process_zero):
+            return
+        if self._at == "step":
+            self._collect()
+            self._publisher.publish(model, meta=meta, async_=True)
+        else:
             self.published.append(self._publisher.publish(model, meta=meta))
+
+    def _collect(self) -> None:
+        if (published := self._publisher.wait()) is not None:
+            self.published.append(published)
