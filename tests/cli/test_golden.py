@@ -30,6 +30,8 @@ GOLDEN = Path(__file__).with_name("golden")
 WITH_TORCH = ("analyze",)
 
 VARIES = (
+    # Work that takes long says so every 30 seconds.
+    (re.compile(r"^! \w+: [^\n]*, \d+ s\n", re.MULTILINE), ""),
     (re.compile(r"sha256:[0-9a-f]{64}"), "sha256:WHOLE"),
     (re.compile(r"sha256:[0-9a-f]{12,}"), "sha256:SHORT"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f-]{27}"), "UUID"),
