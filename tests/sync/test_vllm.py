@@ -279,12 +279,13 @@ def test_what_the_page_tells_to_type_updates_a_server(rollout: Rollout) -> None:
     page = (ROOT / "docs/how-to/vllm.md").read_text()
     (block,) = (block for block in blocks(page) if "curl" in block.text)
     text = block.text.replace("localhost:8000", f"127.0.0.1:{rollout.served.port}")
-    text = text.replace('"team"', f'"{rollout.team}"').replace("--remote team", f"--remote {rollout.team} --json")
+    text = f"maskreg remote add team {rollout.team}\n" + text.replace('"team"', f'"{rollout.team}"')
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "MASKREG_HOME": str(rollout.folder / "page"),
         "MASKREG_CONFIG": str(rollout.folder / "page.toml"),
     }
+    text = text.replace("--remote team", "--remote team --json")
     done = subprocess.run(["bash", "-e", "-c", text], check=True, capture_output=True, text=True, env=environment)
     _, answer = done.stdout.rsplit('{"ref"', 1)
     (replica,) = json.loads('{"ref"' + answer)["replicas"]
