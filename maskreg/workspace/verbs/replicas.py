@@ -11,6 +11,7 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.parallel import ordered
 from maskreg.ref import Ref
+from maskreg.registry.expiry import version_of
 from maskreg.result import Result
 from maskreg.store.message import LostError, Message
 from maskreg.store.reflog import RefEntry
@@ -66,9 +67,10 @@ def replicas(
         raise UsageError("no server is named", hint="name servers like http://127.0.0.1:8000")
     with registry_of(remote, workspace) as (_, registry):
         ref = as_ref(ref)
-        entries = [entry for entry in reversed(registry.history(ref)) if entry.digest is not None]
-        if (head := registry.head(ref)) is None or head.digest is None:
+        head, *earlier = reversed(registry.history(ref))
+        if head.digest is None:
             raise NotFoundError(f"there is no {ref}")
+        entries = [head, *(entry for entry in earlier if entry.digest is not None)]
         transport = Transport("", _CONNECT_SECONDS, _READ_SECONDS)
         try:
             found = ordered(lambda url: _asked(transport, url, entries), urls, jobs=min(_AT_ONCE, len(urls)))
@@ -97,5 +99,10 @@ def _asked(transport: Transport, url: str, entries: Sequence[RefEntry]) -> Repli
     newer = [*takewhile(lambda entry: entry.digest != digest, entries)]
     if len(newer) == len(entries):
         return Replica(url, digest)
-    # Several entries can be of one version, after an annotation.
-    return Replica(url, digest, len({entry.digest for entry in newer}), entries[len(newer)].card.meta)
+    own, newer_ones = entries[len(newer)], {_version(entry) for entry in newer}
+    return Replica(url, digest, len(newer_ones - {_version(own)}), own.card.meta)
+
+
+def _version(entry: RefEntry) -> int | Digest | None:
+    """What entries of one version share: a link and its anchor, or one artifact before and after an annotation."""
+    return version_of(entry) or entry.digest
