@@ -94,7 +94,7 @@ def test_what_a_page_tells_to_type_runs(
         # Another server may have the port that the page names.
         (port,) = free_ports(1)
         text = text.replace("maskreg serve ", f"maskreg serve --port {port} ").replace("8470", str(port))
-    # What everybody types first is run as it is installed.
+    # The first commands of a new user start as they are installed.
     warmed = str(page) != "README.md"
     run(text, folder, environment, request.getfixturevalue("programs") if warmed else None)
     if str(page) in ALONE:
