@@ -104,17 +104,17 @@ class StoredChanges:
     Indices are flat ``[k]``, or rows and columns ``[2, k]`` of the tensor with all dimensions but the first as one.
     """
 
-    def __init__(self, file: Checkpoint, info: TensorInfo, indices: str = "", values: str = "") -> None:
-        """Check dtypes and shapes of these two tensors of the file; by default, they are named after the tensor."""
+    def __init__(self, file: Checkpoint, info: TensorInfo) -> None:
+        """Check dtypes and shapes of these two tensors of the file."""
         self._file, self._info = file, info
-        self._indices = file.tensors[indices or info.name + INDICES]
-        self._values = file.tensors[values or info.name + VALUES]
+        self._indices, self._values = file.tensors[info.name + INDICES], file.tensors[info.name + VALUES]
         self.count = self._values.numel
         if self._indices.dtype not in _INDEX_DTYPES:
             raise self._fault(f"its indices are {self._indices.dtype}, not {', '.join(_INDEX_DTYPES)}")
         if self._values.shape != (self.count,) or self._indices.shape not in ((self.count,), (2, self.count)):
             raise self._fault(f"indices {list(self._indices.shape)} with values {list(self._values.shape)}")
-        self._check_values()
+        if self._values.dtype != info.dtype:
+            raise self._fault(f"its values are {self._values.dtype}; the source has {info.dtype}")
 
     def index(self, at: int, stop: int) -> npt.NDArray[np.int64]:
         """Flat indices of changes ``[at, stop)``."""
@@ -129,13 +129,9 @@ class StoredChanges:
                 raise self._fault(f"index {int(outside[0])} is not within a dimension of {size:,}")
         return rows * width + columns
 
-    def change(self, at: int, stop: int, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What changes ``[at, stop)`` make of the source's elements there."""
+    def values(self, at: int, stop: int) -> npt.NDArray[Any]:
+        """The target's elements of changes ``[at, stop)``."""
         return self._file.read(self._values.name, at, stop)
-
-    def _check_values(self) -> None:
-        if self._values.dtype != self._info.dtype:
-            raise self._fault(f"its values are {self._values.dtype}; the source has {self._info.dtype}")
 
     def _stored(self, at: int, stop: int) -> npt.NDArray[np.int64]:
         values = self._file.read(self._indices.name, at, stop)
@@ -167,8 +163,7 @@ class SparsePatch:
         indices = self._changes.index(first, last)
         if indices[0] < start or indices[-1] >= stop or (indices[1:] <= indices[:-1]).any():
             raise self._fault(self._order_fault(indices))
-        local = indices - start
-        values[local] = self._changes.change(first, last, values[local])
+        values[indices - start] = self._changes.values(first, last)
 
     def _position(self, element: int, least: int = 0, most: int | None = None) -> int:
         """How many indices lie before an element, if they ascend: the same number each time, also where they do not."""

@@ -67,7 +67,7 @@ class Interrupting(Silent):
         raise Interrupted
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"shira"}))
+@pytest.mark.parametrize("name", sorted(FORMATS))
 def test_a_full_disk_an_interrupt_and_damage_leave_nothing(
     lab: Lab, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,9 +187,8 @@ def _checked_options(target_format: Format, options: Mapping[str, Any]) -> Mappi
     return known
 
 
-_OF_KIND = {bool: "true or false", int: "a whole number", str: "text"}
+_OF_KIND = {int: "a whole number", str: "text"}
 _OF_TEXT: Mapping[type, Callable[[str], object]] = {
-    bool: {"true": True, "false": False}.get,
     int: lambda text: int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None,
     str: str,
 }
