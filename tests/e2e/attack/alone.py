@@ -11,10 +11,14 @@ from tests.e2e.attack.chains import Chains
 from tests.e2e.attack.damages import Tally
 from tests.e2e.attack.faults import rounds
 from tests.e2e.attack.outages import Outages
+from tests.e2e.attack.replicas import Replicas
 from tests.e2e.attack.served import ServedKills
+from tests.e2e.attack.serving import Server
+from tests.e2e.attack.stage import Site
 from tests.servers import SeaweedFS, start_postgres
+from tests.service.serving import service_in
 
-NAMES = ("faults", "chains", "served", "outages")
+NAMES = ("faults", "chains", "replicas", "polls", "served", "outages")
 
 
 class Attack(Protocol):
@@ -32,6 +36,8 @@ def attacking(name: str, folder: Path) -> Iterator[Attack]:
 
         faults     work behind a proxy that fails, and compare what commands reported with what is there
         chains     publish links and follow them, and kill both sides
+        replicas   the same over a bucket that crashes too, while a folder and a model follow on
+        polls      the same over a service, which they ask to say when the tag moves
         served     push to a service and pull from it, and kill both sides
         outages    the same, while its bucket or its database goes away
     """
@@ -40,7 +46,15 @@ def attacking(name: str, folder: Path) -> Iterator[Attack]:
             case "faults":
                 yield stack.enter_context(rounds(folder, stack.enter_context(closing(SeaweedFS()))))
             case "chains":
-                yield Chains(folder)
+                yield Chains(folder, Site((folder / "team").as_uri()))
+            case "replicas":
+                bucket = stack.enter_context(closing(SeaweedFS()))
+                site = Site(f"s3://{bucket.new_bucket()}/team", bucket.endpoint, bucket.env())
+                yield stack.enter_context(closing(Replicas(folder, site, bucket)))
+            case "polls":
+                server = Server(lambda: service_in(folder / "service"))
+                stack.callback(server.kill)
+                yield stack.enter_context(closing(Replicas(folder, Site(server.url), server)))
             case "served":
                 yield stack.enter_context(closing(ServedKills(folder)))
             case _:

@@ -13,11 +13,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,9 +29,9 @@ from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.e2e.attack.damages import Tally
 from tests.e2e.attack.dying import forked
 from tests.e2e.attack.people import Said
-from tests.e2e.attack.stage import contents
+from tests.e2e.attack.stage import Site, contents
 
-RUN = maskreg.Ref("toy", "run")
+RUN = maskreg.Ref("team", "run")
 SHAPES = {
     "model.embed_tokens.weight": (64, 32),
     "model.layers.0.mlp.up_proj.weight": (48, 32),
@@ -43,24 +44,31 @@ TRIES = 3
 
 
 class Chains:
-    """One chain, and those who write and read it."""
+    """One chain, its publisher and its readers.
 
-    def __init__(self, folder: Path) -> None:
-        """Make the source, and a remote for two people."""
-        self._folder = folder
+    Attributes:
+        people: whose registries there are; the publisher's comes first.
+    """
+
+    people: ClassVar[tuple[str, ...]] = ("ada", "bob")
+
+    def __init__(self, folder: Path, site: Site) -> None:
+        """Make the source, and a remote for its publisher and its readers."""
+        self._folder, self._site = folder, site
         self._tensors: dict[str, Tensor] = {
             name: bf16(shape, seed) for seed, (name, shape) in enumerate(SHAPES.items())
         }
         self._source = make_checkpoint(folder / "source", self._tensors)
-        self._states = [contents(self._source)]
+        self._states: dict[str, list[object]] = {"folder": [], "model": []}
+        self._keep(self._source)
         self._latest = self._source
         self._out = folder / "served"
         self._model = folder / "model.bin"
-        self._seen = 0
-        self._points = {"ada": 60, "bob": 60}  # of the longest work of each
+        self._seen = {"folder": 0, "model": 0}
+        self._points = dict.fromkeys(self.people, 60)  # of the longest work of each
         _import_all(folder / "before", self._source)
-        for name in ("ada", "bob"):
-            self._in_fork(lambda space: maskreg.remotes.add("team", folder / "team", workspace=space), name)
+        for name in self.people:
+            self._in_fork(self._add_remote, name)
 
     def run(self, seed: int, number: int, tally: Tally) -> None:
         """Publish one link, and follow it."""
@@ -83,7 +91,14 @@ class Chains:
             for n, (name, tensor) in enumerate(self._tensors.items())
         }
         self._latest = make_checkpoint(self._folder / "steps" / str(number), self._tensors)
-        self._states.append(contents(self._latest))
+        self._keep(self._latest)
+
+    def _keep(self, checkpoint: Path) -> None:
+        self._states["folder"].append(contents(checkpoint))
+        self._states["model"].append(b"".join(self._tensors[name][1].tobytes() for name in sorted(SHAPES)))
+
+    def _add_remote(self, space: maskreg.Workspace) -> object:
+        return maskreg.remotes.add("team", self._site.url, endpoint=self._site.endpoint, workspace=space)
 
     def _publish(self, rng: random.Random, tally: Tally, number: int) -> Iterator[str]:
         def work(space: maskreg.Workspace) -> object:
@@ -107,10 +122,8 @@ class Chains:
         self._model.unlink(missing_ok=True)
         self._in_fork(self._follow_model, "bob")
         self._in_fork(self._follow, "bob")
-        if self._current() != self._states[-1]:
-            yield "the folder is not at the last state"
-        if self._model.read_bytes() != b"".join(self._tensors[name][1].tobytes() for name in sorted(SHAPES)):
-            yield "the model is not at the last state"
+        yield from self._torn()
+        yield from (f"the {name} is not at the last state" for name in self._seen if not self._is_at_last(name))
         tally.counts["followed"] += 1
 
     def _follow(self, space: maskreg.Workspace) -> object:
@@ -121,46 +134,58 @@ class Chains:
                 return None  # on its way
 
     def _follow_model(self, space: maskreg.Workspace) -> object:
-        import torch
-
         current = self._out / "current"
         try:
-            model = self._followed_from(current if current.exists() else self._source, space)
+            return self._followed_from(current if current.exists() else self._source, space)
         except NotOnChainError:
             # It comes too late for the links.
-            model = self._followed_from(self._source, space)
-        draft = self._model.with_suffix(".draft")
-        draft.write_bytes(b"".join(model[name].view(torch.int16).numpy().tobytes() for name in sorted(SHAPES)))
-        return draft.replace(self._model)
+            return self._followed_from(self._source, space)
 
-    def _followed_from(self, begun: Path, space: maskreg.Workspace) -> dict[str, Any]:
+    def _followed_from(self, begun: Path, space: maskreg.Workspace) -> object:
+        model = self._loaded(begun)
+        with maskreg.follow(model, RUN, every_s=0, workspace=space) as follower:
+            follower.step()
+        return self._save(model)
+
+    def _loaded(self, begun: Path) -> dict[str, Any]:
         import torch
 
         with maskreg.open_checkpoint(begun) as checkpoint:
-            model = {
+            return {
                 name: torch.from_numpy(np.array(checkpoint.read(name, 0, info.numel)).view(np.int16))
                 .view(torch.bfloat16)
                 .reshape(info.shape)
                 for name, info in checkpoint.tensors.items()
             }
-        with maskreg.follow(model, RUN, every_s=0, workspace=space) as follower:
-            follower.step()
-        return model
+
+    def _save(self, model: dict[str, Any]) -> object:
+        import torch
+
+        draft = self._model.with_suffix(".draft")
+        draft.write_bytes(b"".join(model[name].view(torch.int16).numpy().tobytes() for name in sorted(SHAPES)))
+        return draft.replace(self._model)
 
     def _torn(self) -> Iterator[str]:
-        current = self._current()
-        if current is None:
-            return
-        if current not in self._states:
-            yield "the folder is at no state that was ever published"
-        elif (position := self._states.index(current)) < self._seen:
-            yield f"the folder went back from state {self._seen} to state {position}"
-        else:
-            self._seen = position
+        for name, now in (("folder", self._current()), ("model", self._saved())):
+            if now is None:
+                continue
+            states, seen = self._states[name], self._seen[name]
+            if now not in states:
+                yield f"the {name} is at no state that was ever published"
+            elif (position := states.index(now)) < seen:
+                yield f"the {name} went back from state {seen} to state {position}"
+            else:
+                self._seen[name] = position
+
+    def _is_at_last(self, name: str) -> bool:
+        return self._seen[name] == len(self._states[name]) - 1
 
     def _current(self) -> dict[str, bytes] | None:
         link = self._out / "current"
         return contents(link.resolve()) if link.exists() else None
+
+    def _saved(self) -> bytes | None:
+        return self._model.read_bytes() if self._model.exists() else None
 
     def _killed(self, work: Callable[[maskreg.Workspace], object], name: str, rng: random.Random) -> bool:
         if rng.random() < 0.5:
@@ -175,9 +200,12 @@ class Chains:
 
     def _command(self, work: Callable[[maskreg.Workspace], object], name: str) -> Callable[[], Said]:
         home = self._folder / name
-        environ = {"MASKREG_HOME": str(home / "home"), "MASKREG_CONFIG": str(home / "config.toml")}
+        token = "writer-token" if name == "ada" else "reader-token"
+        paths = {"MASKREG_HOME": str(home / "home"), "MASKREG_CONFIG": str(home / "config.toml")}
+        environ = {**self._site.variables, **paths, "MASKREG_TOKEN": token}
 
         def command() -> Said:
+            os.environ.update(environ)
             try:
                 with maskreg.Workspace(maskreg.Settings.load(environ)) as space:
                     work(space)

@@ -57,5 +57,5 @@ class ServedKills(ServedAttack):
         pid = in_background(command)
         time.sleep(after)
         self._server.kill()
-        self._server.start()
+        self._server.restart()
         return "server killed" + ("" if exit_code(pid) == 0 else ", the client gave up")

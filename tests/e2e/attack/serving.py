@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import socket
+import sys
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -24,6 +25,7 @@ from maskreg.service.context import Service
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.e2e.attack.damages import Tally
 from tests.e2e.attack.people import Member, Said
+from tests.servers import free_ports
 
 Command = Callable[[], Said]
 """A push or pull."""
@@ -32,39 +34,37 @@ _SHAPE = (256, 256)
 
 
 class Server:
-    """A server in a forked process, on a port that stays open while none runs."""
+    """A server in a forked process, on one port."""
 
     def __init__(self, make: Callable[[], Service]) -> None:
         self._make = make
-        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        self._listener.bind(("127.0.0.1", 0))
-        self._listener.listen(128)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        (self._port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{self._port}"
         self._pid = 0
-        self.start()
+        self.restart()
 
-    def start(self) -> None:
+    def restart(self) -> None:
         """Begin, or begin anew."""
-        self._pid = os.fork()
-        if self._pid == 0:
-            self._serve()
+        # Connections are taken from now on; while no server runs, they are refused.
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", self._port))
+            listener.listen(128)
+            self._pid = os.fork()
+            if self._pid == 0:
+                self._serve(listener)
 
     def kill(self) -> None:
         """End it as a power failure of the process does."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
 
-    def close(self) -> None:
-        """End it for good."""
-        self.kill()
-        self._listener.close()
-
-    def _serve(self) -> None:
+    def _serve(self, listener: socket.socket) -> None:
         status = 1
         try:
             app = create_app(self._make())
             server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-            server.run(sockets=[self._listener])
+            server.run(sockets=[listener])
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -111,7 +111,7 @@ class ServedAttack(ABC):
 
     def close(self) -> None:
         """End the service."""
-        self._server.close()
+        self._server.kill()
 
     def run(self, seed: int, number: int, tally: Tally) -> None:
         """Push and pull one artifact, strike one of the two, do it again, and look."""
@@ -161,7 +161,16 @@ def in_background(command: Command) -> int:
     """Run a command in a forked process, and give its process id."""
     pid = os.fork()
     if pid == 0:
-        os._exit(command().status)
+        status = 1
+        try:
+            said = command()
+            status = said.status
+            if status not in (0, 69):
+                print(said, file=sys.stderr)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
     return pid
 
 
