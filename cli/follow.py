@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,8 +63,8 @@ def command(output: Output, /, ref: Ref, once: bool, notify: str | None, **optio
     from maskreg.workspace.notifying import Hook
     from maskreg.workspace.verbs.follow_folder import follow_folder
 
+    hook = Hook(notify) if notify else None
     with (
-        Hook(notify) if notify else nullcontext() as hook,
         output.progress() as progress,
         follow_folder(ref, progress=progress, workspace=workspace(output), **options) as follower,
     ):

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.verbs.push import push
     from maskreg.workspace.verbs.replicas import replicas
     from maskreg.workspace.verbs.report import report
+    from maskreg.workspace.verbs.retention import Retention
     from maskreg.workspace.verbs.retrain import retrain
     from maskreg.workspace.verbs.search import search
     from maskreg.workspace.verbs.search import search as list
@@ -77,6 +78,7 @@ __all__ = [
     "Publisher",
     "Ref",
     "Registry",
+    "Retention",
     "Settings",
     "TensorMask",
     "TryAgainError",
@@ -147,6 +149,7 @@ _NAMES = {
     "workspace.verbs.follow": "Followed Follower",
     "workspace.verbs.publish": "Published Publisher",
     "workspace.verbs.pull": "load",
+    "workspace.verbs.retention": "Retention",
     "workspace.verbs.tag": "annotate mv remove restore",
     "workspace.workspace": "Workspace",
 }

@@ -23,6 +23,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Following a run": (
         "publish",
         "Publisher",
+        "Retention",
         "Published",
         "squash",
         "follow",

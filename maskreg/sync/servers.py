@@ -8,13 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from maskreg.errors import UnavailableError, WorkerError
-from maskreg.store.message import LostError, Message
-from maskreg.store.transport import Transport
+from maskreg.errors import WorkerError
+from maskreg.store.asking import ask
 
 T = TypeVar("T")
-
-_CONNECT_SECONDS = 10.0
 
 
 class RolloutServers:
@@ -35,7 +32,7 @@ class RolloutServers:
         self.urls = [url.rstrip("/") for url in urls]
         self._init_info = dict(init_info)
         self._loaded = ""
-        self._transport = Transport("", _CONNECT_SECONDS, timeout_s)
+        self._timeout_s = timeout_s
 
     def load(self, version: str) -> None:
         """Have all servers load a version, and forget what they cached of other weights.
@@ -107,19 +104,5 @@ class RolloutServers:
             return list(threads.map(work, self.urls, parts))
 
     def _ask(self, url: str, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST") -> Any:
-        message = Message(method, path, content=json.dumps(body or {}).encode() if method == "POST" else b"")
-        # After an error a server closes a connection that would be used again.
-        headers = {"Connection": "close", "Content-Type": "application/json"}
-        try:
-            answer = self._transport.send(message, url + path, headers)
-        except LostError as error:
-            raise UnavailableError(
-                f"the server {url} does not answer {path}: {error}",
-                hint="look at its log; if it has ended, start it again",
-            ) from error
-        if answer.status >= 400:
-            text = answer.data[:2000].decode(errors="replace")
-            raise WorkerError(
-                f"the server {url} answers {path} with status {answer.status}: {text}", hint="look at its log"
-            )
-        return json.loads(answer.data)
+        content = json.dumps(body or {}).encode() if method == "POST" else b""
+        return json.loads(ask(url + path, content, method=method, read_seconds=self._timeout_s))

@@ -10,12 +10,9 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from maskreg.closing import Closing
-from maskreg.errors import LimitError, UnavailableError, UsageError
+from maskreg.errors import LimitError, MaskregError, UnavailableError, UsageError, WorkerError
 from maskreg.settings.credentials import is_loopback
-from maskreg.store.message import LostError, Message
-from maskreg.store.transport import Transport
-from maskreg.words import human_bytes
+from maskreg.store.asking import ask
 
 if TYPE_CHECKING:
     from maskreg.workspace.verbs.follow import Followed
@@ -26,14 +23,13 @@ SECRET = "MASKREG_NOTIFY_SECRET"
 SIGNATURE = "X-Maskreg-Signature-256"
 """Header of a notification: ``sha256=`` and the HMAC-SHA256 of the body under the secret, in hexadecimal."""
 
-_CONNECT_SECONDS = 5.0
-_READ_SECONDS = 600.0  # a server may answer only when it has loaded the weights
 _PAUSES = (0.0, 0.5, 2.0, 8.0)  # seconds before each attempt
+_NOT_READY = {408, 425, 429, *range(500, 600)}
 _MAX_ANSWER_BYTES = 1 << 20
 
 
-class Hook(Closing):
-    """A URL that is told of each switch. A context manager.
+class Hook:
+    """A URL that is told of each switch.
 
     The body is the JSON of a :class:`maskreg.Followed` with ``model_path``, the checkpoint's folder: what SGLang's
     ``/update_weights_from_disk`` takes.
@@ -55,7 +51,6 @@ class Hook(Closing):
                 "a URL that is notified cannot hold a password", hint=f"set {SECRET}, which signs the body"
             )
         self.url = url
-        self._transport = Transport("", _CONNECT_SECONDS, _READ_SECONDS)
         self._secret = os.environ.get(SECRET, "")
         if self._secret and parts.scheme == "http" and not is_loopback(parts.hostname):
             raise UsageError(f"{url} is not encrypted, and {SECRET} is set", hint="use https, or unset it")
@@ -68,30 +63,21 @@ class Hook(Closing):
         """
         path = str(followed.out.resolve()) if followed.out is not None else ""
         body = json.dumps({**followed.to_json(), "model_path": path}).encode()
-        headers = {"Content-Type": "application/json"}
+        headers: dict[str, str] = {}
         if self._secret:
             digest = hmac.new(self._secret.encode(), body, hashlib.sha256).hexdigest()
             headers[SIGNATURE] = f"sha256={digest}"
-        message, reason = Message("POST", "", content=body, max_bytes=_MAX_ANSWER_BYTES), ""
+        fault: MaskregError | None = None
         for pause in _PAUSES:
             time.sleep(pause)
             try:
-                answer = self._transport.send(message, self.url, headers)
-            except LostError as error:
-                reason = f"does not answer ({error})"
-                continue
-            except LimitError:
-                reason = f"answered with more than {human_bytes(_MAX_ANSWER_BYTES)}"
-                break
-            if answer.status < 300:
+                ask(self.url, body, headers=headers, max_bytes=_MAX_ANSWER_BYTES)
                 return
-            said = answer.data[:200].decode(errors="replace").strip()
-            reason = f"answered {answer.status}" + (f": {said}" if said else "")
-            if answer.status < 500 and answer.status not in (408, 425, 429):
-                break
+            except UnavailableError as error:
+                fault = error
+            except (WorkerError, LimitError) as error:
+                fault = error
+                if error.facts.get("status") not in _NOT_READY:
+                    break
         hint = "it is told again at the next look, or by the same command"
-        raise UnavailableError(f"{self.url} {reason}; it serves what it had", hint=hint)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._transport.close()
+        raise UnavailableError(f"{fault}; it serves what it had", hint=hint) from fault

@@ -120,7 +120,7 @@ def test_servers_say_what_they_serve(run: Run, pair: tuple[Path, Path], tmp_path
 
 def test_an_anchor_is_no_newer_version(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
     steps = published(tmp_path, pair, 2)
-    with maskreg.Publisher("toy/anchored", source=steps[0], anchor_every=2) as publisher:
+    with maskreg.Publisher("toy/anchored", source=steps[0], retention=maskreg.Retention(2)) as publisher:
         links = [publisher.publish(step) for step in steps[1:]]
     digests = [str(link.digest) for link in links if link is not None]
     assert len(maskreg.log("toy/anchored")) == 3

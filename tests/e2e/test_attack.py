@@ -68,15 +68,19 @@ def test_a_kill_leaves_nothing_torn(on_disk: Stage) -> None:
 
 ALONE = {
     "chains": (4, ["publish: killed", "follow: killed"]),
+    "replicas": (3, ["remote: killed"]),
+    "polls": (3, ["remote: killed"]),
     "served": (5, ["killed"]),
     "outages": (len(KINDS), [f"{name} {how}: " for name, how in KINDS]),
     "faults": (1, []),
 }
 """How often each of the others is done, and what has to have happened."""
 
+FOLLOWED = ("chains", "replicas", "polls")
+
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.torch if name == "chains" else ()) for name in ALONE]
+    "name", [pytest.param(name, marks=pytest.mark.torch if name in FOLLOWED else ()) for name in ALONE]
 )
 def test_what_is_struck_goes_on(tmp_path: Path, name: str) -> None:
     rounds, happened = ALONE[name]

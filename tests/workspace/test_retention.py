@@ -44,9 +44,9 @@ class Kept:
         return self.stack.enter_context(maskreg.Workspace(replace(settings, remotes={"team": self.remote})))
 
     def publisher(self, space: maskreg.Workspace, **how: Any) -> maskreg.Publisher:
-        options = {"anchor_every": 4, "lease_s": 0, **how}
+        retention = maskreg.Retention(**{"anchor_every": 4, "lease_s": 0, **how})
         return self.stack.enter_context(
-            maskreg.Publisher(RUN, source=self.steps[0], remote="team", workspace=space, **options)
+            maskreg.Publisher(RUN, source=self.steps[0], remote="team", workspace=space, retention=retention)
         )
 
     def follower(self, space: maskreg.Workspace, out: str, source: int = 0) -> maskreg.Follower:
@@ -240,6 +240,6 @@ def test_garbage_collection_takes_what_anchors_replace(kept: Kept) -> None:
 @pytest.mark.parametrize("kept", ["folder"], indirect=True)
 def test_what_makes_no_sense_is_refused(kept: Kept) -> None:
     ada = kept.space("ada")
-    for how in ({"anchor_every": 0}, {"keep_links": 0}, {"anchor_every": None, "keep_links": 3}, {"lease_s": -1}):
+    for how in ({"anchor_every": 0}, {"keep_links": 0}, {"keep_every": 0}, {"lease_s": -1}):
         with pytest.raises(UsageError):
             kept.publisher(ada, **how)

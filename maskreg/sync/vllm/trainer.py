@@ -23,7 +23,7 @@ class MaskregTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
         source: the checkpoint that training began from.
         remote: where to push the links; without one they stay in the local registry.
         server: further fields of :class:`~maskreg.sync.vllm.engine.InitInfo`, such as another name of the remote.
-        publisher: further arguments of :class:`~maskreg.Publisher`, such as ``anchor_every``.
+        publisher: further arguments of :class:`~maskreg.Publisher`, such as ``retention``.
     """
 
     backend: ClassVar[str] = BACKEND

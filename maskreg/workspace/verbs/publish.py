@@ -78,10 +78,7 @@ class Publisher(Closing):
         reversible: bool = False,
         parts: tuple[str, ...] = ("delta",),
         baseline: Literal["memory", "disk"] = "memory",
-        anchor_every: int | None = None,
-        keep_links: int | None = None,
-        keep_every: int | None = None,
-        lease_s: int = 600,
+        retention: Retention | None = None,
         jobs: int | None = None,
         workspace: Workspace | None = None,
         **card: Unpack[CardOptions],
@@ -98,17 +95,10 @@ class Publisher(Closing):
                 makes a link three times as large, and squashing links gives theirs.
             baseline: where what was published last is held: in memory, or in a file of the local registry that is
                 mapped into memory, and removed at the end.
-            anchor_every: after so many links, squash the run into an anchor, an artifact that applies to the source.
-                The next link stands on it, so a new or late reader needs an anchor and the links since. The first
-                process makes it, from the source and the links.
-            keep_links: with each anchor, delete what the tag has left behind, here and on the remote, but for so many
-                of the newest versions. Without it, garbage collection deletes it a week later.
-            keep_every: each version whose number is a multiple stays, as an anchor under the tag ``v<number>``.
-            lease_s: seconds for which a link stays after the tag has left it, so that its readers can go on.
+            retention: when to make anchors, and which links expire; without it all stay.
 
         Raises:
-            UsageError: a name with a digest, another place for the baseline, parts without ``delta``, a number below
-                1, or links that are to expire without anchors.
+            UsageError: a name with a digest, another place for the baseline, or parts without ``delta``.
         """
         if "delta" not in parts or not {*parts} <= {"mask", "delta", "reverse"}:
             raise UsageError(f"parts={parts!r}: a link needs 'delta', and can have 'mask' and 'reverse'")
@@ -120,11 +110,7 @@ class Publisher(Closing):
         self._card, _ = parted(card)
         self._parts = (*parts, *(["reverse"] if reversible and "reverse" not in parts else []))
         self._on_disk, self._jobs = baseline == "disk", jobs
-        self._retention: Retention | None = None
-        if anchor_every is not None:
-            self._retention = Retention(anchor_every, keep_links, keep_every, lease_s)
-        elif (keep_links, keep_every) != (None, None):
-            raise UsageError("links can only expire below an anchor", hint="pass anchor_every=16 too")
+        self._retention = retention
         self._open = ExitStack()
         self._space = workspace or self._open.enter_context(Workspace())
         self._groups: tuple[Processes, Processes] | None = None

@@ -8,19 +8,17 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError, UsageError
+from maskreg.errors import MaskregError, NotFoundError, UsageError
 from maskreg.parallel import ordered
 from maskreg.ref import Ref
 from maskreg.registry.expiry import version_of
 from maskreg.result import Result
-from maskreg.store.message import LostError, Message
+from maskreg.store.asking import ask
 from maskreg.store.reflog import RefEntry
-from maskreg.store.transport import Transport
 from maskreg.workspace.workspace import Workspace, as_ref, registry_of
 
-_ASK = Message("POST", "", content=b'{"method": "maskreg_served"}', max_bytes=1 << 20)
-_HEADERS = {"Content-Type": "application/json"}
-_CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
+_QUESTION = b'{"method": "maskreg_served"}'
+_READ_SECONDS, _MAX_ANSWER_BYTES = 30.0, 1 << 20
 _AT_ONCE = 16
 
 
@@ -71,27 +69,23 @@ def replicas(
         if head.digest is None:
             raise NotFoundError(f"there is no {ref}")
         entries = [head, *(entry for entry in earlier if entry.digest is not None)]
-        transport = Transport("", _CONNECT_SECONDS, _READ_SECONDS)
-        try:
-            found = ordered(lambda url: _asked(transport, url, entries), urls, jobs=min(_AT_ONCE, len(urls)))
-            return Replicas(ref, head.digest, tuple(found))
-        finally:
-            transport.close()
+        found = ordered(lambda url: _asked(url, entries), urls, jobs=min(_AT_ONCE, len(urls)))
+        return Replicas(ref, head.digest, tuple(found))
 
 
-def _asked(transport: Transport, url: str, entries: Sequence[RefEntry]) -> Replica:
+def _asked(url: str, entries: Sequence[RefEntry]) -> Replica:
     """``entries``: of the tag, the newest first."""
+    path = f"{url.rstrip('/')}/collective_rpc"
     try:
-        answer = transport.send(_ASK, f"{url.rstrip('/')}/collective_rpc", _HEADERS)
-    except LostError as error:
-        return Replica(url, fault=f"does not answer ({error})")
-    if answer.status == 404:
-        return Replica(url, fault="is no server of vLLM in development mode (VLLM_SERVER_DEV_MODE=1)")
-    try:
-        served = {worker["digest"] if worker else "" for worker in json.loads(answer.data)["results"]}
+        answer = json.loads(ask(path, _QUESTION, read_seconds=_READ_SECONDS, max_bytes=_MAX_ANSWER_BYTES))
+        served = {worker["digest"] if worker else "" for worker in answer["results"]}
         digests = [Digest(text) if text else None for text in served]
+    except MaskregError as error:
+        if error.facts.get("status") == 404:
+            return Replica(url, fault="is no server of vLLM in development mode (VLLM_SERVER_DEV_MODE=1)")
+        return Replica(url, fault=error.message.removeprefix(f"{path} "))
     except (ValueError, KeyError, TypeError):
-        return Replica(url, fault=f"answered {answer.status}, and not what maskreg's worker extension says")
+        return Replica(url, fault="answered something else than what maskreg's worker extension says")
     if len(digests) != 1:
         return Replica(url, fault="has workers that serve different versions: an update has begun, or failed")
     if (digest := digests[0]) is None:

@@ -25,16 +25,19 @@ class Retention:
     """What a publisher keeps.
 
     Attributes:
-        anchor_every: versions from one anchor to the next.
-        keep_links: the newest versions, whose links stay; None for all, until they are collected as garbage.
-        keep_every: each such version stays, under a tag of its own; None for none.
-        lease_s: seconds for which a link stays in any case after the tag has left it.
+        anchor_every: after so many links, the run is squashed into an anchor, an artifact that applies to the source.
+            The next link stands on it, so a new or late reader needs an anchor and the links since. The first process
+            makes it, from the source and the links.
+        keep_links: with each anchor, what the tag has left behind is deleted, here and on the remote, but for so many
+            of the newest versions. Without it, garbage collection deletes it a week later.
+        keep_every: each version whose number is a multiple stays, as an anchor under the tag ``v<number>``.
+        lease_s: seconds for which a link stays after the tag has left it, so that its readers can go on.
     """
 
     anchor_every: int
-    keep_links: int | None
-    keep_every: int | None
-    lease_s: int
+    keep_links: int | None = None
+    keep_every: int | None = None
+    lease_s: int = 600
 
     def __post_init__(self) -> None:
         numbers = {"anchor_every": self.anchor_every, "keep_links": self.keep_links, "keep_every": self.keep_every}

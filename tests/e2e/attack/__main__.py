@@ -4,6 +4,8 @@
     scripts/attack kills --count 1000 --only push --only "gc remote"
     scripts/attack faults --count 100 --seed 7
     scripts/attack chains --count 200
+    scripts/attack replicas --count 100
+    scripts/attack polls --count 100
     scripts/attack served --count 200
     scripts/attack outages --count 100
 

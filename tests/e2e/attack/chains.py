@@ -38,7 +38,7 @@ SHAPES = {
     "model.norm.weight": (32,),
 }
 SQUASH_EVERY, REST_EVERY, REST_LINKS = 40, 25, 12
-RETENTION = {"anchor_every": 5, "keep_links": 4, "keep_every": 10, "lease_s": 0}
+RETENTION = maskreg.Retention(anchor_every=5, keep_links=4, keep_every=10, lease_s=0)
 TRIES = 3
 """How often a process is killed at the same work, at most."""
 
@@ -62,6 +62,7 @@ class Chains:
         self._states: dict[str, list[object]] = {"folder": [], "model": []}
         self._keep(self._source)
         self._latest = self._source
+        self._how: dict[str, Any] = {"onto": RUN, "source": self._source, "remote": "team", "retention": RETENTION}
         self._out = folder / "served"
         self._model = folder / "model.bin"
         self._seen = {"folder": 0, "model": 0}
@@ -74,7 +75,7 @@ class Chains:
         """Publish one link, and follow it."""
         rng = random.Random(f"{seed}/chains/{number}")
         self._next(number)
-        for fault in self._publish(rng, tally, number):
+        for fault in self._publish(rng, tally):
             tally.faults.append(f"{number}: {fault}")
         if number % SQUASH_EVERY == SQUASH_EVERY - 1:
             self._in_fork(_squash, "ada")
@@ -100,11 +101,10 @@ class Chains:
     def _add_remote(self, space: maskreg.Workspace) -> object:
         return maskreg.remotes.add("team", self._site.url, endpoint=self._site.endpoint, workspace=space)
 
-    def _publish(self, rng: random.Random, tally: Tally, number: int) -> Iterator[str]:
+    def _publish(self, rng: random.Random, tally: Tally) -> Iterator[str]:
         def work(space: maskreg.Workspace) -> object:
             # A killed one may have published: then nothing has moved.
-            how: dict[str, Any] = {"meta": {"step": str(number)}, **RETENTION}
-            return maskreg.publish(self._latest, RUN, source=self._source, remote="team", workspace=space, **how)
+            return maskreg.publish(self._latest, workspace=space, **self._how)
 
         for _ in range(rng.randrange(TRIES)):
             tally.counts["publish: killed" if self._killed(work, "ada", rng) else "publish: was done"] += 1

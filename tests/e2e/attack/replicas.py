@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import maskreg
 from maskreg.errors import NotFoundError, NotOnChainError, TryAgainError, UnavailableError
-from tests.e2e.attack.chains import RETENTION, RUN, Chains
+from tests.e2e.attack.chains import RUN, Chains
 from tests.e2e.attack.damages import Tally
 from tests.e2e.attack.people import HANG_SECONDS
 from tests.e2e.attack.serving import exit_code, in_background
@@ -105,7 +105,7 @@ class Replicas(Chains):
         return in_background(self._command(self._works[name], "ada" if name == "publisher" else name))
 
     def _publish_on(self, space: maskreg.Workspace) -> None:
-        with maskreg.Publisher(RUN, source=self._source, remote="team", workspace=space, **RETENTION) as publisher:
+        with maskreg.Publisher(workspace=space, **self._how) as publisher:
             while True:
                 try:
                     publisher.publish(self._latest)
