@@ -17,7 +17,7 @@ from .values import NAME, OUT, PAIR
 if TYPE_CHECKING:
     from maskreg.workspace.verbs.convert import Converted
 
-_FORMATS = click.Choice(["slime", "sparse-safetensors", "safetensors-mask"])
+_FORMATS = click.Choice(["slime", "skyrl", "nemo-rl", "sparse-safetensors", "safetensors-mask"])
 
 
 @click.command(
@@ -50,7 +50,8 @@ def command(output: Output, /, subject: str, to: str | None, from_: str | None, 
 
     With --to, the artifact REF is written to -o. With --from, an artifact is made of PATH and called --name. Formats of
     values need the source checkpoint; --to looks for it where this machine has seen it. A note says what a format
-    cannot hold. Settings: slime has encoding=xor|overwrite, checksum=xxh3-128|adler32, version=N and base_version=N.
+    cannot hold. Settings: slime has encoding=xor|overwrite, checksum=xxh3-128|adler32, version=N and base_version=N;
+    skyrl has version=N, nemo-rl encoding=xor|overwrite, sparse-safetensors model_version=N.
     """
     if (to is None) == (from_ is None):
         raise click.UsageError("choose one: --to FORMAT to write an artifact, or --from FORMAT to read a path")

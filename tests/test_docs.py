@@ -37,7 +37,7 @@ TYPED = [page for page in PAGES if (page.parts[0] == "docs" or str(page) == "REA
 
 
 WITH_TORCH = re.compile(
-    r"^(?:import torch|from (?:torch|transformers|maskreg\.train)\b)|^\$ maskreg (?:retrain|analyze)",
+    r"^(?:import torch|from (?:torch|transformers|maskreg\.train)\b)|^\$ maskreg (?:retrain|analyze|convert .*nemo-rl)",
     re.MULTILINE,
 )
 

@@ -47,11 +47,13 @@ _NAMES = re.compile(
 """What a pickle may name: tensors, parts of tensors, dictionaries. Of these, torch allows fewer."""
 
 _PROTOCOL = 2
-_DTYPES = {
+DTYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
     "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
     "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",
 }  # fmt: skip
+"""Codes of safetensors by the names of torch's dtypes."""
+
 _LOCAL = struct.Struct("<4s22x2H")  # in front of every entry: a sign, and sizes of its name and of extra data
 _ENCRYPTED = 1
 _ENTRIES_PER_TENSOR = 2
@@ -193,7 +195,7 @@ def info_of(name: str, tensor: Any, document: str, limits: Limits = LIMITS) -> T
     if tensor.is_conj() or tensor.is_neg():
         raise FormatError(f"{where}: a view whose values are still to be computed")
     dtype = str(tensor.dtype)
-    if (code := _DTYPES.get(dtype.removeprefix("torch."))) is None:
+    if (code := DTYPES.get(dtype.removeprefix("torch."))) is None:
         raise FormatError(f"{where} has the dtype {dtype}, which no mask can have")
     if tensor.numel() > limits.numel:
         raise LimitError(f"{where} has too many elements; the limit is {limits.numel}")

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from maskreg.errors import UsageError
-from maskreg.exchange import safetensors_mask, slime, sparse
+from maskreg.exchange import nemo_rl, safetensors_mask, skyrl, slime, sparse
 from maskreg.exchange.base import Format
 
-FORMATS: Mapping[str, Format] = {module.FORMAT.name: module.FORMAT for module in (slime, sparse, safetensors_mask)}
+FORMATS: Mapping[str, Format] = {
+    module.FORMAT.name: module.FORMAT for module in (slime, skyrl, nemo_rl, sparse, safetensors_mask)
+}
 """Every exchange format by name."""
 
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.bucket import Location
+from maskreg.checkpoint.archive import DTYPES
 from maskreg.checkpoint.base import Checkpoint, Memory
-from maskreg.checkpoint.files import small_files
+from maskreg.checkpoint.files import read_whole, small_files
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, LeafHashes, fingerprint, leaf_hashes
-from maskreg.document import parse_object
+from maskreg.document import checked, parse_object
 from maskreg.errors import CorruptError, FormatError, NotFoundError
 from maskreg.exchange.base import Lineage
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo, shown
 from maskreg.tensors.leaves import leaf_count
+
+StructT = TypeVar("StructT")
+
+MANIFEST_NAME = "manifest.json"
+"""The document of several formats about the other files of a folder."""
 
 OTHER_VALUES = "give the source checkpoint that the update was made on, or copy the update again"
 """The next step where patching gives other values than the update records."""
@@ -124,6 +131,22 @@ def tensor_of(source: Checkpoint, name: str) -> TensorInfo:
             hint="give the source checkpoint that the update was made on",
         )
     return info
+
+
+def same_form(source: Checkpoint, name: str, dtype: str, shape: tuple[int, ...]) -> TensorInfo:
+    """A tensor of the source that an update names, in the form that it states; ``dtype``: torch's name."""
+    info = tensor_of(source, name)
+    if (DTYPES.get(dtype), shape) != (info.dtype, info.shape):
+        stated = f"{shown(dtype)} {list(shape)}; the source has {info.dtype} {list(info.shape)}"
+        raise FormatError(f"tensor {name}: {stated}")
+    return info
+
+
+def parse_manifest(folder: Path, struct: type[StructT], accepts: str, limits: Limits) -> StructT:
+    """The manifest of a folder."""
+    require_folder(folder, accepts)
+    path = folder / MANIFEST_NAME
+    return checked(struct, parse_document(read_whole(path, limits.index_json_bytes), path, limits), str(path))
 
 
 def require_folder(path: Location, accepts: str) -> None:

@@ -41,6 +41,20 @@ class ChangedSpan(NamedTuple):
     after: npt.NDArray[Any]
 
 
+class Changes(NamedTuple):
+    """The changed elements of a span: their flat indices in the tensor, and their bits in source and target."""
+
+    indices: npt.NDArray[np.int64]
+    before: npt.NDArray[Any]
+    after: npt.NDArray[Any]
+
+
+def changes_in(span: ChangedSpan) -> Changes:
+    """The changed elements of a span, in order."""
+    local = np.flatnonzero(span.before != span.after)
+    return Changes(local + span.start, span.before[local], span.after[local])
+
+
 class Outgoing:
     """An artifact as exchange formats take it.
 

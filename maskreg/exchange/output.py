@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from maskreg.checkpoint.output import PendingOutput
 from maskreg.checkpoint.plan import OutputPlan
 from maskreg.checkpoint.safetensors import build_shard
 from maskreg.checkpoint.writer import CheckpointWriter
 from maskreg.disk import creating, filling
-from maskreg.exchange.base import KEY, Written
+from maskreg.errors import UsageError
+from maskreg.exchange.base import Written
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.tensors.info import TensorInfo
+
+PartT = TypeVar("PartT")
 
 
 def sources_of(update: Outgoing) -> tuple[Path, ...]:
@@ -96,30 +99,47 @@ def planned_output(update: Outgoing, plan: OutputPlan, out: Path, *, force: bool
         yield writer
 
 
-@contextmanager
-def new_folder(
-    update: Outgoing, out: Path, *, weights: str, names: Collection[str], needed_bytes: int, force: bool
-) -> Iterator[PendingOutput]:
-    """A folder that appears whole when the ``with`` ends, or not at all; written in :attr:`PendingOutput.work`."""
-    pending = PendingOutput(
-        out, is_file=False, weights=weights, names=frozenset(names), sources=sources_of(update), force=force
-    )
-    with filling(pending.path, needed_bytes), creating(pending.path):
+def folder_written(
+    update: Outgoing,
+    out: Path,
+    document_name: str,
+    files: Mapping[str, Sequence[TensorInfo]],
+    *,
+    write_file: Callable[[Path, Sequence[TensorInfo]], PartT],
+    describe: Callable[[Mapping[str, PartT]], Mapping[str, Any]],
+    weights: str,
+    force: bool,
+) -> Written:
+    """Write a folder that appears whole or not at all: files of tensors, small files, and a document about all files.
+
+    ``files``: by name, the tensors of each; ``describe`` makes the document of what ``write_file`` returned for each.
+    ``weights``: pattern of files of which a folder that ``force`` replaces has one.
+
+    Raises:
+        UsageError: a small file of the target has the name of the document.
+    """
+    if document_name in update.files:
+        raise UsageError(f"the format has a {document_name} of its own, and so has the target", hint="use slime")
+    needed = sum(map(len, update.files.values())) + sum(info.nbytes for info in update.changed.values())
+    names = frozenset({document_name, *files, *update.files})
+    pending = PendingOutput(out, is_file=False, weights=weights, names=names, sources=sources_of(update), force=force)
+    with filling(pending.path, needed), creating(pending.path):
         try:
-            pending.begin(needed_bytes)
+            pending.begin(needed)
             with working(update):
-                yield pending
+                parts = {name: write_file(pending.work / name, infos) for name, infos in files.items()}
+                for name, data in {**update.files, document_name: json_file(describe(parts))}.items():
+                    with (pending.work / name).open("xb") as file:
+                        file.write(data)
+                        sync_file(file)
+            size = sum(file.stat().st_size for file in pending.work.iterdir())
             pending.commit()
         finally:
             pending.discard()
+    return values_written(update, pending.path, size, pending.kept, holds_files=True)
 
 
 def sync_file(file: BinaryIO) -> None:
     """Make what was written to a file durable."""
     file.flush()
     os.fsync(file.fileno())
-
-
-def lineage_metadata(text: str) -> dict[str, str]:
-    """The metadata of a safetensors file that maskreg writes for another tool."""
-    return {"format": "pt", KEY: text}

@@ -19,7 +19,7 @@ from maskreg.errors import FormatError
 from maskreg.exchange.base import KEY, Format, Masks, Written, parse_lineage
 from maskreg.exchange.incoming import tensor_of
 from maskreg.exchange.outgoing import Outgoing
-from maskreg.exchange.output import lineage_metadata, one_file_plan, planned_output
+from maskreg.exchange.output import one_file_plan, planned_output
 from maskreg.limits import Limits
 from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
 
@@ -42,7 +42,7 @@ FILE_NAME = "masks.safetensors"
 def write(update: Outgoing, out: Path, *, force: bool) -> Written:
     """Write every mask; see :class:`maskreg.exchange.base.Format`."""
     tensors = [TensorInfo(name, "BOOL", row.source_shape or ()) for name, row in update.masked.items()]
-    plan = one_file_plan(update, out, FILE_NAME, tensors, lineage_metadata(update.mask_lineage()))
+    plan = one_file_plan(update, out, FILE_NAME, tensors, {"format": "pt", KEY: update.mask_lineage()})
     with planned_output(update, plan, out, force=force) as writer:
         for name in update.masked:
             for bits in update.bits(name):

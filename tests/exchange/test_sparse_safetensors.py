@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import maskreg
-from maskreg.errors import CorruptError, FormatError
+from maskreg.errors import CorruptError, DataError, FormatError
 from tests.checkpoints import Bits
 from tests.exchange.conftest import SOURCE, Lab, target_of
 
@@ -28,7 +29,10 @@ def test_the_documented_application_gives_the_target(lab: Lab) -> None:
         "left out, for this output has no room for small files: config.json, generation_config.json",
     )
     with safe_open(out, "pt") as file:
-        names = {name.removesuffix(".indices") for name in file.keys() if name.endswith(".indices")}  # noqa: SIM118
+        metadata = file.metadata()
+        assert (metadata["sparse"], metadata["model_version"]) == ("True", "1")
+        assert int(metadata["total_changed_elements"]) == converted.coordinates
+        names = set(json.loads(metadata["changed_params"]))
         assert names == SOURCE.keys() - {"model.still.weight", "model.empty"}
         for name, (_, expected) in target_of(SOURCE).items():
             if name in names:
@@ -117,6 +121,17 @@ def test_what_does_not_fit_is_refused_by_name(lab: Lab) -> None:
             maskreg.convert_from(
                 lab.folder / "other.safetensors", "sparse-safetensors", lab.source, workspace=lab.space
             )
+
+
+@pytest.mark.parametrize("metadata", [{"sparse": "False"}, {"sparse": "True", "num_changed_params": "2"}])
+def test_an_anchor_and_a_delta_that_lacks_a_tensor_are_refused(lab: Lab, metadata: dict[str, str]) -> None:
+    path = lab.folder / "trl.safetensors"
+    tensors = {"model.router.bias.indices": np.ones(1, np.int32), "model.router.bias.values": np.ones(1, np.float32)}
+    save_file(tensors, path, {**metadata, "num_changed_params": "1", "sparse": "True"})
+    maskreg.convert_from(path, "sparse-safetensors", lab.source, "back", workspace=lab.space)
+    save_file(tensors, path, metadata)
+    with pytest.raises(DataError):
+        maskreg.convert_from(path, "sparse-safetensors", lab.source, "refused", workspace=lab.space)
 
 
 def test_a_flipped_value_is_refused_by_name(lab: Lab) -> None:
