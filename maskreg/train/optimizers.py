@@ -1,15 +1,21 @@
-"""AdamW and SGD on the coordinates of a mask, which may be given by name."""
+"""Optimizers on the coordinates of a mask, which may be given by name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from maskreg.train.masks import mask_of
-from maskreg.train.optim.masked import MaskedOptimizer, Params
-from maskreg.train.optim.step import AdamWStep, AdamWUpdate, Operands, SGDStep, SGDUpdate
+import torch
+
+from maskreg.train.masks import MaskLike, mask_of
+from maskreg.train.optim.any_optimizer import PackedOptimizer
+from maskreg.train.optim.gradients import GradientMode
+from maskreg.train.optim.masked import FusedOptimizer, Params
+from maskreg.train.optim.options import Clip, NonFinite
+from maskreg.train.optim.step import AdamWStep, AdamWUpdate, Backend, Operands, SGDStep, SGDUpdate
 
 
-class MaskedAdamW(MaskedOptimizer):
+class MaskedAdamW(FusedOptimizer):
     """AdamW (Loshchilov and Hutter, arXiv 1711.05101) on the coordinates of a mask.
 
     State takes 12 bytes per masked coordinate of bf16 weights, 8 of fp32 ones, and 3/16 of a byte per coordinate.
@@ -49,7 +55,7 @@ class MaskedAdamW(MaskedOptimizer):
         return AdamWUpdate(operands, state["exp_avg"], state["exp_avg_sq"], step)
 
 
-class MaskedSGD(MaskedOptimizer):
+class MaskedSGD(FusedOptimizer):
     """SGD on the coordinates of a mask, with momentum or without.
 
     Args:
@@ -79,3 +85,42 @@ class MaskedSGD(MaskedOptimizer):
         lr, momentum, weight_decay = (float(group[name]) for name in ("lr", "momentum", "weight_decay"))
         step = SGDStep(lr, momentum, weight_decay, group["nesterov"], int(state["step"]), factor)
         return SGDUpdate(operands, state["momentum_buffer"] if momentum else None, step)
+
+
+class Masked(PackedOptimizer):
+    """An optimizer of any class that steps each coordinate by itself, on the coordinates of a mask.
+
+    Its state takes what it takes for as many parameters as the mask has coordinates, and a master copy of 4 bytes for
+    each; an optimizer with 8-bit state saves both ways. Optimizers of matrices (Muon, SOAP) or with a statistic of a
+    whole tensor (Adafactor, LAMB) are refused: :func:`maskreg.train.attach` holds them to a mask.
+
+    Example::
+
+        optimizer = Masked(model.named_parameters(), torch.optim.NAdam, mask="lab/sums-opd:v1", lr=1e-5)
+
+    Args:
+        params: see :class:`maskreg.train.optim.MaskedOptimizer`, also for what else has a default.
+        optimizer: the class, or a function that makes one of parameters and options.
+        mask: ``"name:tag"``, an artifact, or masks by tensor name: packed, or boolean tensors or arrays.
+        options: of the optimizer.
+
+    Raises:
+        UsageError: the optimizer does not step coordinates by themselves, or swaps weights in ``eval()``.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        optimizer: Callable[..., torch.optim.Optimizer],
+        *,
+        mask: MaskLike | None = None,
+        max_grad_norm: float | None = None,
+        clip: Clip = "masked",
+        nonfinite: NonFinite = "raise",
+        gradients: GradientMode = "dense",
+        backend: Backend | None = None,
+        **options: Any,
+    ) -> None:
+        own: dict[str, Any] = {"mask": mask, "max_grad_norm": max_grad_norm, "clip": clip, "nonfinite": nonfinite}
+        own |= {"gradients": gradients, "backend": backend}
+        super().__init__(params, optimizer, resolve=mask_of, own=own, options=options)

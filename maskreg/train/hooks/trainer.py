@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from maskreg.errors import MaskregError
 from maskreg.train.hooks.attach import Attachment, attach
 from maskreg.train.masks import MaskLike
-from maskreg.train.optimizers import MaskedAdamW, MaskedSGD
+from maskreg.train.optimizers import Masked, MaskedAdamW, MaskedSGD
 
 
 class _Taken(float):
@@ -46,6 +48,13 @@ def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tup
     """
     own = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
     return MaskedAdamW, {"lr": args.learning_rate, **own, **_clipping(args), "mask": mask, **options}
+
+
+def masked(
+    args: TrainingArguments, optimizer: Callable[..., torch.optim.Optimizer], mask: MaskLike, **options: Any
+) -> tuple[type[Masked], dict[str, Any]]:
+    """The same for an optimizer of another class (:class:`maskreg.train.Masked`), whose other numbers are options."""
+    return Masked, {"optimizer": optimizer, "lr": args.learning_rate, **_clipping(args), "mask": mask, **options}
 
 
 def masked_sgd(args: TrainingArguments, mask: MaskLike, **options: Any) -> tuple[type[MaskedSGD], dict[str, Any]]:

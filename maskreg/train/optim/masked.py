@@ -29,7 +29,7 @@ from maskreg.train.optim.options import (
     total_norm,
 )
 from maskreg.train.optim.parameter import MaskedParameter, in_batches, refuse_fewer, refuse_replicas
-from maskreg.train.optim.state import begin_master, begin_state, restored, saved
+from maskreg.train.optim.state import MASK, begin_master, begin_state, fingerprint_of, restored, saved
 from maskreg.train.optim.step import AdamWUpdate, Backend, Operands, SGDUpdate
 
 Params = Iterable[torch.Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, torch.Tensor]]
@@ -238,46 +238,12 @@ class MaskedOptimizer(torch.optim.Optimizer):
             self._store.release(item)
         return loss
 
+    @abstractmethod
     def _update(self, parameters: Iterable[MaskedParameter], factor: float) -> None:
-        """Update parameters by their gradients times the clip factor, one call a backend."""
-        for batch in in_batches(parameters):
-            together: defaultdict[Backend, list[AdamWUpdate | SGDUpdate]] = defaultdict(list)
-            copies = []
-            for item in batch:
-                gradient = self._store.of(item)
-                if gradient is None:
-                    continue
-                weights, state = item.weights, self._state_of(item)
-                flat = _flat(weights)
-                if weights.element_size() < 4:
-                    begin_master(item, state, flat, self._backend_of(flat))
-                else:
-                    state.pop("master", None)  # the parameter was narrower at the last step
-                state["step"] += 1
-                if item.bits.nnz:
-                    operands = Operands(flat, gradient, item.bits, state.get("master"))
-                    signed = -factor if item.group["maximize"] else factor
-                    update = self._update_of(operands, item.group, state, signed)
-                    together[self._backend_of(flat, gradient.values)].append(update)
-                    if not weights.is_contiguous():
-                        copies.append((weights, flat))
-            for backend, updates in together.items():
-                backend.update(updates)
-            for weights, flat in copies:
-                weights.copy_(flat.reshape(weights.shape))
+        """Update parameters by their gradients times the clip factor."""
 
     def _backend_of(self, *tensors: torch.Tensor) -> Backend:
         return backend_of(*tensors, preferred=self._backend)
-
-    @abstractmethod
-    def _vectors(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """Names of the packed vectors in the state of a group's parameters, beside the master copy."""
-
-    @abstractmethod
-    def _update_of(
-        self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float
-    ) -> AdamWUpdate | SGDUpdate:
-        """The update of one tensor by the options of its group, gradients multiplied by ``factor``."""
 
     # -- state
 
@@ -296,7 +262,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
             state = self.state.get(item.parameter, {})
             if state.pop("master", None) is not None:
                 item.follow_device()
-                flat = _flat(item.weights)
+                flat = flat_of(item.weights)
                 begin_master(item, state, flat, self._backend_of(flat))
 
     @property
@@ -306,9 +272,10 @@ class MaskedOptimizer(torch.optim.Optimizer):
         return entries + sum(item.bits.nbytes for item in self._bound or [])
 
     def _state_of(self, item: MaskedParameter) -> dict[str, Any]:
+        """The state of a parameter."""
         # Begun with the first gradient, even where no masked coordinate is local: saving is collective.
         state: dict[str, Any] = self.state[item.parameter]
-        begin_state(item, state, self._vectors(item.group))
+        state.setdefault(MASK, fingerprint_of(item))
         return state
 
     def state_dict(self) -> dict[str, Any]:
@@ -354,6 +321,53 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._loaded = {}
 
 
-def _flat(weights: torch.Tensor) -> torch.Tensor:
+class FusedOptimizer(MaskedOptimizer):
+    """A masked optimizer whose step a backend takes at once: moments, master and weights in one pass."""
+
+    def _update(self, parameters: Iterable[MaskedParameter], factor: float) -> None:
+        """Update parameters by their gradients times the clip factor, one call a backend."""
+        for batch in in_batches(parameters):
+            together: defaultdict[Backend, list[AdamWUpdate | SGDUpdate]] = defaultdict(list)
+            copies = []
+            for item in batch:
+                gradient = self._store.of(item)
+                if gradient is None:
+                    continue
+                weights, state = item.weights, self._state_of(item)
+                flat = flat_of(weights)
+                if weights.element_size() < 4:
+                    begin_master(item, state, flat, self._backend_of(flat))
+                else:
+                    state.pop("master", None)  # the parameter was narrower at the last step
+                state["step"] += 1
+                if item.bits.nnz:
+                    operands = Operands(flat, gradient, item.bits, state.get("master"))
+                    signed = -factor if item.group["maximize"] else factor
+                    update = self._update_of(operands, item.group, state, signed)
+                    together[self._backend_of(flat, gradient.values)].append(update)
+                    if not weights.is_contiguous():
+                        copies.append((weights, flat))
+            for backend, updates in together.items():
+                backend.update(updates)
+            for weights, flat in copies:
+                weights.copy_(flat.reshape(weights.shape))
+
+    @abstractmethod
+    def _vectors(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """Names of the packed vectors in the state of a group's parameters, beside the master copy."""
+
+    @abstractmethod
+    def _update_of(
+        self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float
+    ) -> AdamWUpdate | SGDUpdate:
+        """The update of one tensor by the options of its group, gradients multiplied by ``factor``."""
+
+    def _state_of(self, item: MaskedParameter) -> dict[str, Any]:
+        state = super()._state_of(item)
+        begin_state(item, state, self._vectors(item.group))
+        return state
+
+
+def flat_of(weights: torch.Tensor) -> torch.Tensor:
     """Weights in one dimension, sharing memory if they are contiguous."""
     return weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)

@@ -138,8 +138,8 @@ MASK = "mask"
 
 def begin_state(item: MaskedParameter, state: dict[str, Any], vectors: Iterable[str]) -> None:
     """Add what is missing of the state of a parameter, as zeros."""
-    if not state:
-        state.update(step=torch.zeros((), dtype=torch.float32), mask=_fingerprint(item))
+    if "step" not in state:
+        state["step"] = torch.zeros((), dtype=torch.float32)
     for key in vectors:
         if key not in state:
             state[key] = torch.zeros(item.bits.nnz, dtype=torch.float32, device=item.weights.device)
@@ -161,7 +161,7 @@ def saved(item: MaskedParameter, state: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in state.items():
         whole[key] = value
         if key == MASK:
-            whole[key] = _fingerprint(item)
+            whole[key] = fingerprint_of(item)
         elif _is_vector(value) and item.layout.mesh is not None:
             exchange = exchange or Exchange.of(item.layout, item.order)
             whole[key] = exchange.to_chunks(value)
@@ -179,7 +179,7 @@ def restored(item: MaskedParameter, state: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in state.items():
         local[key] = value
         if key == MASK:
-            local[key] = _fingerprint(item)
+            local[key] = fingerprint_of(item)
         elif _is_vector(value):
             if tuple(value.shape) != (item.order.total,):
                 raise DataError(
@@ -224,5 +224,6 @@ def _is_vector(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() > 0
 
 
-def _fingerprint(item: MaskedParameter) -> torch.Tensor:
+def fingerprint_of(item: MaskedParameter) -> torch.Tensor:
+    """The fingerprint of a parameter's whole mask, uint8 ``[16]``."""
     return torch.tensor(list(item.fingerprint), dtype=torch.uint8, device=item.weights.device)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from maskreg.errors import DataError, UsageError
 from maskreg.live.shards import layout_of
-from maskreg.train import MaskedAdamW, MaskedSGD
+from maskreg.train import Masked, MaskedAdamW, MaskedSGD
+from maskreg.train.optim import MaskedOptimizer
 from maskreg.train.optim.gradients import PackedGradient, UsedGradient
 from tests.train.optim.world import (  # fmt: skip
     ADAMW,
@@ -336,12 +339,24 @@ def share_of_another_process(folder: Path) -> None:
     assert "torch.distributed.checkpoint" in (refused.value.hint or "")
 
 
-def sgd_with_momentum(folder: Path) -> None:
-    nets = Net(), sharded()
-    for net in nets:
-        optimizer = MaskedSGD(net.named_parameters(), mask=masks(), lr=0.1, momentum=0.9, weight_decay=0.1)
-        for seed in range(2):
-            put_gradients(net, seed)
-            optimizer.step()
-            optimizer.zero_grad()
-    same(weights(nets[1]), weights(nets[0]))
+def other_optimizers(folder: Path) -> None:
+    makers: list[Callable[..., MaskedOptimizer]] = [
+        partial(MaskedSGD, lr=0.1, momentum=0.9, weight_decay=0.1),
+        partial(Masked, optimizer=torch.optim.NAdam, lr=0.1, max_grad_norm=1.0),
+    ]
+    for maker in makers:
+        nets = Net(), sharded()
+        states = []
+        for net in nets:
+            optimizer = maker(net.named_parameters(), mask=masks())
+            for seed in range(2):
+                put_gradients(net, seed)
+                optimizer.step()
+                optimizer.zero_grad()
+            states.append(optimizer.state_dict())
+        same(weights(nets[1]), weights(nets[0]))
+        same_state(states[1]["state"], states[0]["state"])
+        again = maker(nets[1].named_parameters(), mask=masks())
+        again.load_state_dict(states[1])
+        put_gradients(nets[1], 2)
+        again.step()

@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,18 +12,20 @@ import torch
 
 from maskreg.errors import DataError, UsageError
 from maskreg.mask.packed import TensorMask
-from maskreg.train import MaskedAdamW, MaskedSGD
+from maskreg.train import Masked, MaskedAdamW, MaskedSGD
 from maskreg.train.optim import MaskedOptimizer
 from maskreg.train.optim.backends import Plain
 from maskreg.train.optim.gradients import PackedGradient
 from tests.train.optim.training import KINDS, masked, model, run
+
+NADAM = partial(Masked, optimizer=torch.optim.NAdam)
 
 
 def reference(
     net: torch.nn.Module, mask: dict[str, TensorMask], kind: str, clip: bool, make: Callable[..., torch.optim.Optimizer]
 ) -> list[torch.Tensor]:
     """Torch's own optimizer on an fp32 copy that gets the same gradients, masked, the weights cast from it."""
-    wide = [p.detach().float() for p in net.parameters()]
+    wide = [p.detach().clone().float() for p in net.parameters()]
     optimizer = make(wide)
 
     def take() -> None:
@@ -58,13 +61,14 @@ def reference(
         pytest.param(MaskedAdamW, torch.optim.AdamW, {"lr": 1e-3, "weight_decay": 0.1}, id="adamw"),
         pytest.param(MaskedSGD, torch.optim.SGD, {"lr": 1e-2, "weight_decay": 0.01}, id="sgd"),
         pytest.param(MaskedSGD, torch.optim.SGD, {"lr": 1e-2, "momentum": 0.9, "nesterov": True}, id="momentum"),
+        pytest.param(NADAM, torch.optim.NAdam, {"lr": 1e-3, "weight_decay": 0.1}, id="nadam"),
     ],
 )
 def test_it_is_torch_bit_for_bit_on_the_mask_and_nothing_elsewhere(
     dtype: torch.dtype,
     density: float,
     kind: str,
-    ours: type[MaskedOptimizer],
+    ours: Callable[..., MaskedOptimizer],
     theirs: type[torch.optim.Optimizer],
     options: dict[str, Any],
 ) -> None:
@@ -72,7 +76,7 @@ def test_it_is_torch_bit_for_bit_on_the_mask_and_nothing_elsewhere(
     mask = masked(net, density)
     before = [p.detach().clone() for p in net.parameters()]
     clip = {} if kind == "in-backward" else {"max_grad_norm": 0.5}
-    run(ours(net.named_parameters(), mask=mask, gradients=kind, backend=Plain(), **clip, **options), net)  # type: ignore[arg-type]
+    run(ours(net.named_parameters(), mask=mask, gradients=kind, backend=Plain(), **clip, **options), net)
     expected = reference(other, mask, kind, bool(clip), lambda p: theirs(p, foreach=False, **options))  # type: ignore[call-arg]
     for (name, p), was, wanted in zip(net.named_parameters(), before, expected, strict=True):
         inside = torch.from_numpy(mask[name].to_bool())
@@ -246,11 +250,13 @@ def _pickled(value: Any) -> Any:
 
 @pytest.mark.parametrize("kind", ["dense", "packed"])
 @pytest.mark.parametrize("copied", [copy.deepcopy, _pickled])
-@pytest.mark.parametrize("steps", [0, 2])
-def test_a_copy_goes_on_alone_where_the_original_would(kind: str, copied: Callable[..., Any], steps: int) -> None:
+@pytest.mark.parametrize(("maker", "steps"), [(MaskedAdamW, 0), (MaskedAdamW, 2), (NADAM, 2)])
+def test_a_copy_goes_on_alone_where_the_original_would(
+    kind: str, copied: Callable[..., Any], maker: Callable[..., MaskedOptimizer], steps: int
+) -> None:
     net = model()
     mask = masked(net, 0.5)
-    optimizer = MaskedAdamW(net.named_parameters(), lr=1e-2, mask=mask, gradients=kind)
+    optimizer = maker(net.named_parameters(), lr=1e-2, mask=mask, gradients=kind)
     if steps:
         run(optimizer, net, steps)
     other_net, other = copied((net, optimizer))
@@ -289,3 +295,10 @@ def test_state_of_another_kind_of_optimizer_is_refused() -> None:
     run(sgd, net)
     with pytest.raises(DataError, match="another optimizer: it has no betas"):
         MaskedAdamW(net.named_parameters(), mask=mask).load_state_dict(sgd.state_dict())
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adafactor, torch.optim.Muon, torch.optim.LBFGS])
+def test_an_optimizer_that_does_not_step_coordinates_alone_is_refused(optimizer: type[torch.optim.Optimizer]) -> None:
+    with pytest.raises(UsageError) as caught:
+        Masked(model().named_parameters(), optimizer, mask=masked(model()), lr=1e-3)
+    assert "attach" in (caught.value.hint or "")

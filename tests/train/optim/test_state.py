@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from maskreg.errors import DataError
-from maskreg.train import MaskedAdamW, MaskedSGD
+from maskreg.train import Masked, MaskedAdamW, MaskedSGD
 from maskreg.train.optim import MaskedOptimizer
 from tests.train.optim.training import masked, model, run
 
-MAKERS: list[tuple[type[MaskedOptimizer], dict[str, Any]]] = [(MaskedAdamW, {}), (MaskedSGD, {"momentum": 0.9})]
+MAKERS: list[tuple[Callable[..., MaskedOptimizer], dict[str, Any]]] = [
+    (MaskedAdamW, {}),
+    (MaskedSGD, {"momentum": 0.9}),
+    (Masked, {"optimizer": torch.optim.NAdam}),
+]
 
 
 def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
@@ -26,7 +31,7 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(("maker", "options"), MAKERS)
 def test_a_run_resumed_from_a_file_is_the_run_that_went_on(
-    maker: type[MaskedOptimizer], options: dict[str, Any], dtype: torch.dtype, named: bool
+    maker: Callable[..., MaskedOptimizer], options: dict[str, Any], dtype: torch.dtype, named: bool
 ) -> None:
     whole, parted, other = model(dtype), model(dtype), model(dtype)
     mask = masked(whole, 0.3)
