@@ -113,6 +113,16 @@ def test_a_folder_of_another_tool_gives_the_target(lab: Lab, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BOTH)
+def test_several_files_give_the_target(lab: Lab, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.exchange.nemo_rl._PAYLOAD_BYTES", 1_000)
+    monkeypatch.setattr("maskreg.exchange.skyrl._FILE_BYTES", 1_000)
+    out = written(lab, name)
+    assert len(list(out.glob("*.pt" if name == "nemo-rl" else "*.safetensors"))) > 2
+    back = maskreg.convert_from(out, name, lab.source, "back", workspace=lab.space)
+    assert back.manifest.target.root == lab.toy.manifest.target.root
+
+
+@pytest.mark.parametrize("name", BOTH)
 def test_a_small_file_with_the_name_of_the_manifest_is_refused(lab: Lab, name: str) -> None:
     (lab.target / MANIFEST).write_text("{}")
     maskreg.extract(lab.source, lab.target, "clash", workspace=lab.space)
