@@ -47,6 +47,7 @@ _PASSING = (UnavailableError, TryAgainError, NotFoundError)
     "--keep", type=POSITIVE, default=2, show_default=True, help="Checkpoints to keep, the current one included."
 )
 @click.option("--remote", metavar="NAME", help="Remote [default: the default remote, or the local registry].")
+@click.option("--replica", metavar="NAME", help="What a service shows this process as [default: HOST:PID].")
 @click.option("--notify", metavar="URL", help="POST the event and `model_path` to this URL after each switch.")
 @click.option("--with-code", is_flag=True, help="Write the links' files that can run code, such as .py.")
 @click.pass_obj

@@ -81,6 +81,10 @@ class Links(Protocol):
         """
 
 
+REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+"""The name of a replica: a process that follows a tag."""
+
+
 class Service(Protocol):
     """What a store can do that is a service: it knows who asks, appends to the log itself, and keeps the index."""
 
@@ -104,8 +108,11 @@ class Service(Protocol):
     def want_verified(self, digest: Digest) -> None:
         """Let the service verify an artifact itself, soon."""
 
-    def wait(self, ref: Ref, digest: Digest, seconds: float) -> bool:
-        """Wait while a tag points to an artifact, for less than a minute; whether it points to another one then."""
+    def wait(self, ref: Ref, digest: Digest, seconds: float, replica: str) -> bool:
+        """Wait while a tag points to an artifact, for less than a minute; whether it points to another one then.
+
+        ``replica``: the name, as :data:`REPLICA` has it, of what serves this artifact's target.
+        """
 
     def expire(self, ref: Ref, keep: int) -> int:
         """Let the service delete what a tag has left behind, but for its newest versions; says how many artifacts."""

@@ -198,9 +198,9 @@ class HttpStore(Store):
         """Let the service verify an artifact itself, soon."""
         self.connection.ask(_posting(f"/artifacts/{digest}/verify", {}))
 
-    def wait(self, ref: Ref, digest: Digest, seconds: float) -> bool:
-        """Wait while a tag points to an artifact, for less than a minute; whether it points to another one then."""
-        row = self.document(_of_tag(ref), {"wait": f"{seconds:g}", "unless": digest})
+    def wait(self, ref: Ref, digest: Digest, seconds: float, replica: str) -> bool:
+        """As :class:`~maskreg.store.base.Service` says."""
+        row = self.document(_of_tag(ref), {"wait": f"{seconds:g}", "unless": digest, "replica": replica})
         with understanding(self.url):
             return bool(row["digest"] != digest)
 

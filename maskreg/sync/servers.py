@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from maskreg.errors import WorkerError
 from maskreg.store.asking import ask
 
 T = TypeVar("T")
+
+PHASES = ("pause", "apply", "resume")
+"""What a server does to load a version, in order."""
 
 
 class RolloutServers:
@@ -34,7 +39,7 @@ class RolloutServers:
         self._loaded = ""
         self._timeout_s = timeout_s
 
-    def load(self, version: str) -> None:
+    def load(self, version: str) -> dict[str, float]:
         """Have all servers load a version, and forget what they cached of other weights.
 
         A server that does not say that it has the version before, such as one that was started again, is told first
@@ -43,12 +48,19 @@ class RolloutServers:
         Args:
             version: the digest of a link.
 
+        Returns:
+            Seconds that each phase took on the server where it took longest: ``pause``, until requests have ended,
+            ``apply`` and ``resume``; none where all served the version already.
+
         Raises:
             UnavailableError: a server does not answer.
             WorkerError: a server could not load it, and serves what it had; others may have loaded it.
         """
-        self._each(lambda url, _: self._load(url, version), self.urls)
+        phases: dict[str, float] = {}
+        for seconds in self._each(lambda url, _: self._load(url, version), self.urls):
+            phases |= {phase: max(took, phases.get(phase, 0.0)) for phase, took in seconds.items()}
         self._loaded = version
+        return phases
 
     def complete(self, prompts: Sequence[Sequence[int]], **sampling: Any) -> list[dict[str, Any]]:
         """The completions of prompts, as ``/v1/completions`` answers: the ``n`` of the first prompt first.
@@ -78,14 +90,16 @@ class RolloutServers:
     def _version(self, url: str) -> str:
         return str(self._ask(url, "/weight_info", method="GET")["weight_version"])
 
-    def _load(self, url: str, version: str) -> None:
+    def _load(self, url: str, version: str) -> dict[str, float]:
         serves = self._version(url)
         if serves == version == self._loaded:
-            return
+            return {}
         if not self._loaded or serves != self._loaded:
             self._ask(url, "/init_weight_transfer_engine", {"init_info": self._init_info})
         # Waiting lets requests of others end; caches of the weights before are cleared only then.
+        times = [time.perf_counter()]
         self._ask(url, "/pause?mode=wait")
+        times.append(time.perf_counter())
         try:
             self._ask(url, "/start_weight_update")
             try:
@@ -97,7 +111,10 @@ class RolloutServers:
                 raise
             self._ask(url, "/finish_weight_update", {"weight_version": version})
         finally:
+            times.append(time.perf_counter())
             self._ask(url, "/resume")
+        times.append(time.perf_counter())
+        return {phase: end - start for phase, (start, end) in zip(PHASES, pairwise(times), strict=True)}
 
     def _each(self, work: Callable[[str, Any], T], parts: Sequence[Any]) -> list[T]:
         with ThreadPoolExecutor(len(self.urls)) as threads:

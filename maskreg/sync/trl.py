@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from accelerate.utils import broadcast_object_list, gather_object
@@ -77,16 +78,17 @@ class _Rollouts:
         trainer, step = self._trainer, self._trainer.state.global_step
         if not (trainer.accelerator.is_main_process or is_sharded(trainer.model)):
             return
+        self.figures = {}
         with self._timed("publish_s"):
             published = self._publisher.publish(trainer.model, meta={"step": str(step)})
         if published is None:  # the first process tells the servers
             return
-        version, link = str(published.digest), published.artifact.manifest
+        version = str(published.digest)
         with self._timed("update_s"):
-            self._servers.load(version)
+            phases = self._servers.load(version)
         self._step_of[version] = step
-        self.figures["sync/bytes"] = link.size if published.moved else 0
-        self.figures["sync/moved_share"] = link.totals.density if published.moved else 0.0
+        event = published.event
+        self.figures |= replace(event, seconds={**event.seconds, **phases}).figures()
 
     def generate(
         self,

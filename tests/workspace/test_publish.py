@@ -46,7 +46,7 @@ def test_a_publisher_that_starts_again_goes_on_where_the_links_end(run: Run) -> 
     assert again.manifest.parents == (run.links()[2].digest,)
     unmoved = maskreg.publish(run.steps[4], "toy/run", workspace=run.ada)
     assert unmoved is not None
-    assert (again.moved, set(again.seconds)) == (True, {"find", "code"})
+    assert (again.moved, set(again.event.seconds)) == (True, {"find", "code"})
     assert unmoved.moved is False
     assert len(run.links()) == 4
     # A remote gets the link that it lacks too.
@@ -97,7 +97,7 @@ def test_what_a_process_stored_and_did_not_push_is_pushed_by_the_next(run: Run) 
     again = maskreg.publish(run.steps[2], "toy/run", source=run.steps[0], remote="team", workspace=run.ada)
     assert again is not None
     assert not again.moved
-    assert again.seconds.keys() == {"find", "push"}
+    assert again.event.seconds.keys() == {"find", "push"}
     assert run.ada.remote("team").resolve(run.publisher.ref).digest == link.digest
 
 

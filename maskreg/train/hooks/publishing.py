@@ -57,6 +57,14 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
         elif self._at == "step":
             self._collect()
 
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        """Add the figures of the latest publication: ``sync/find_s``, ``sync/bytes``, ``sync/moved_share``..."""
+        if self.published and self.published[-1] is not None:
+            figures = self.published[-1].event.figures()
+            # Trainer keeps a copy, and what is called after this reads the other.
+            for logs in (given["logs"], state.log_history[-1]):
+                logs.update(figures)
+
     def _publish(self, state: TrainerState, model: torch.nn.Module) -> None:
         meta = {"step": str(state.global_step)}
         if not (is_sharded(model) or state.is_world_process_zero):

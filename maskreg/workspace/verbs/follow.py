@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import finalize
@@ -30,9 +32,10 @@ from maskreg.registry import Registry
 from maskreg.registry.chains import Chains, Step
 from maskreg.registry.pull import bring
 from maskreg.registry.registry import Resolved
-from maskreg.result import Result
 from maskreg.store import FileStore
+from maskreg.store.base import REPLICA
 from maskreg.update.verified import RecordedSide
+from maskreg.workspace.sync_event import SyncEvent, counts_of
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_ref, opened
 
 if TYPE_CHECKING:
@@ -51,27 +54,20 @@ EVERY_S = 5.0
 """How often a tag is looked at, in seconds, where nothing else is said."""
 
 
-@dataclass(frozen=True)
-class Followed(Result):
+@dataclass(frozen=True, kw_only=True)
+class Followed(SyncEvent):
     """Weights that were brought to where a tag points.
 
     Attributes:
-        digest: the artifact whose target the weights are now.
         root: their identity.
         links: how many artifacts were applied; 0 where the weights were there already.
-        bytes: transferred from the remote.
         out: the checkpoint; None for a model in memory.
-        seconds: what each phase took: ``fetch``, ``stage``, and ``apply``, which alone is a pause.
     """
 
-    ref: Ref
-    digest: Digest
     root: str
     links: int
-    bytes: int
     card: Card
     out: Path | None = None
-    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class Weights(Protocol):
@@ -116,6 +112,7 @@ class Follower(Closing):
 
     Attributes:
         every_s: seconds between two looks.
+        replica: what a service that has the tag shows this follower as.
     """
 
     def __init__(
@@ -126,6 +123,7 @@ class Follower(Closing):
         remote: str | None = None,
         every_s: float = EVERY_S,
         safe: Callable[[], bool] | None = None,
+        replica: str | None = None,
         workspace: Workspace | None = None,
     ) -> None:
         """Decide what to follow; nothing is asked yet.
@@ -135,9 +133,10 @@ class Follower(Closing):
             ref: the tag.
             every_s: seconds between two looks.
             safe: asked before the weights change; while it says no, links wait.
+            replica: what a service shows this follower as; by default the name of the machine and the process id.
 
         Raises:
-            UsageError: a pinned reference, or a negative time.
+            UsageError: a pinned reference, a negative time, or a replica's name that is not clean.
         """
         self.ref = as_ref(ref)
         if self.ref.digest is not None:
@@ -145,6 +144,10 @@ class Follower(Closing):
         if every_s < 0:
             raise UsageError(f"every_s={every_s}: seconds between two looks cannot be negative")
         self.every_s = every_s
+        if replica is not None and not REPLICA.fullmatch(replica):
+            raise UsageError(f"replica={replica!r}: pass up to 100 letters, digits, dots, colons, _ and -")
+        host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:80]
+        self.replica = replica or f"{host.lstrip('.-') or 'host'}:{os.getpid()}"
         self._weights = weights
         self._safe = safe
         self._own = workspace is None
@@ -157,6 +160,7 @@ class Follower(Closing):
         self._looked = -float("inf")
         self._seen: tuple[float, Resolved] | None = None  # when the log was listed, and its end
         self._settled: Digest | None = None  # what the tag points to, once there is nothing left to do about it
+        self._served: Digest | None = None  # the version that the weights are at, once it is known
         self._waiting: _Waiting | None = None
 
     def step(self) -> Followed | None:
@@ -188,10 +192,10 @@ class Follower(Closing):
     def _fetched(self) -> bool:
         self._looked, self._settled = time.monotonic(), None
         head, card = self._head()
-        if self._waiting is not None and self._waiting.digest == head:
+        if self._waiting is not None and self._waiting.event.digest == head:
             return True
         if self._root and self._chains.link(head).after == self._root:
-            self._waiting, self._settled = None, head
+            self._waiting, self._settled, self._served = None, head, head
             return False
         self._waiting = None
         brought: tuple[list[tuple[Artifact, bool]], int] | None = None
@@ -210,8 +214,18 @@ class Follower(Closing):
         self._root = ""  # after an error, the weights say what they are
         commit = self._weights.stage(artifacts, root)
         self._root = start
-        seconds = {"fetch": fetched - self._looked, "stage": time.monotonic() - fetched}
-        self._waiting = _Waiting(head, card, root, commit, len(artifacts), size, seconds)
+        event = Followed(
+            ref=self.ref,
+            digest=head,
+            bytes=size,
+            seconds={"fetch": fetched - self._looked, "stage": time.monotonic() - fetched},
+            **counts_of(artifact for artifact, _ in artifacts),
+            root=root,
+            links=len(artifacts),
+            card=card,
+            out=self._weights.out,
+        )
+        self._waiting = _Waiting(event, commit)
         return True
 
     def apply(self) -> Followed | None:
@@ -235,12 +249,12 @@ class Follower(Closing):
         self._waiting, self._root = None, ""  # likewise
         begun = time.monotonic()
         waiting.commit()
-        seconds = {**waiting.seconds, "apply": time.monotonic() - begun}
-        self._root, self._settled = (root := waiting.root), waiting.digest
+        event = waiting.event
+        seconds = {**event.seconds, "apply": time.monotonic() - begun}
+        self._root, self._settled, self._served = event.root, event.digest, event.digest
         self._chains.forget()
         self._links.clear()
-        links, size, out = waiting.links, waiting.bytes, self._weights.out
-        return Followed(self.ref, waiting.digest, root, links, size, waiting.card, out, seconds)
+        return replace(event, seconds=seconds, at=datetime.now(UTC)).log()
 
     def wait(self, timeout_s: float | None = None) -> Followed | None:
         """Look again and again until the weights have followed; None when the time is over.
@@ -265,11 +279,13 @@ class Follower(Closing):
             timeout_s: how long at most, in seconds.
         """
         service = self._remote.store.service if self._remote is not None else None
-        if service is not None and self._settled is not None:
+        if service is not None and self._served is not None:
             try:
-                if service.wait(self.ref, self._settled, min(timeout_s, WAIT_S)):
-                    self._looked = -float("inf")
-                return
+                # One that is behind says so too, and is answered at once.
+                has_moved = service.wait(self.ref, self._served, min(timeout_s, WAIT_S), self.replica)
+                if self._settled is not None:
+                    self._looked = -float("inf") if has_moved else self._looked
+                    return
             except MaskregError:
                 self._settled = None  # the next look says what is wrong
         time.sleep(min(timeout_s, self.every_s or 0.01))
@@ -358,14 +374,9 @@ class Links(Closing):
 
 @dataclass(frozen=True)
 class _Waiting:
-    # A change that is staged.
-    digest: Digest
-    card: Card
-    root: str
+    # A change that is staged, and what brings it into the weights.
+    event: Followed
     commit: Callable[[], None]
-    links: int
-    bytes: int
-    seconds: Mapping[str, float]
 
 
 def follow(
@@ -376,6 +387,7 @@ def follow(
     remote: str | None = None,
     every_s: float = EVERY_S,
     safe: Callable[[], bool] | None = None,
+    replica: str | None = None,
     jobs: int | None = None,
     workspace: Workspace | None = None,
 ) -> Follower:
@@ -393,15 +405,17 @@ def follow(
         remote: where the tag is; by default the default remote, or the local registry where there is none.
         every_s: seconds between two looks at the tag.
         safe: asked before the model changes; while it says no, links wait.
+        replica: what a service shows this follower as; by default the name of the machine and the process id.
 
     Raises:
-        UsageError: not a model, a pinned reference, or a negative time.
+        UsageError: not a model, a pinned reference, a negative time, or a replica's name that is not clean.
     """
     start: Digest | None = None
     if at is not None:
         with opened(workspace) as space:
             start = space.find(at).digest
-    return Follower(_Model(model, start, jobs), ref, remote=remote, every_s=every_s, safe=safe, workspace=workspace)
+    weights = _Model(model, start, jobs)
+    return Follower(weights, ref, remote=remote, every_s=every_s, safe=safe, replica=replica, workspace=workspace)
 
 
 class _Model(Weights):

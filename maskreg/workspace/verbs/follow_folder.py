@@ -62,6 +62,7 @@ def follow_folder(
     every_s: float = EVERY_S,
     keep: int = 2,
     safe: Callable[[], bool] | None = None,
+    replica: str | None = None,
     with_code: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
@@ -78,9 +79,10 @@ def follow_folder(
         every_s: seconds between two looks at the tag.
         keep: checkpoints that stay, the current one included.
         safe: asked before the link moves; while it says no, links wait.
+        replica: what a service shows this follower as; by default the name of the machine and the process id.
 
     Raises:
-        UsageError: a pinned reference, a negative time, or nothing is to be kept.
+        UsageError: a pinned reference, a negative time, a replica's name that is not clean, or nothing is to be kept.
         OutputExistsError: the folder holds other things.
         TryAgainError: another process follows with this folder.
         CannotCreateError: the folder cannot be made.
@@ -89,7 +91,7 @@ def follow_folder(
         raise UsageError(f"keep={keep}: the current checkpoint has to stay")
     folder = _Folder(Path(out), source, keep=keep, with_code=with_code, progress=progress)
     try:
-        return Follower(folder, ref, remote=remote, every_s=every_s, safe=safe, workspace=workspace)
+        return Follower(folder, ref, remote=remote, every_s=every_s, safe=safe, replica=replica, workspace=workspace)
     except BaseException:
         folder.close()
         raise

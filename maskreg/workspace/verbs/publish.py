@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
@@ -22,6 +22,7 @@ from maskreg.registry.push import Pushed
 from maskreg.registry.transfer import followed
 from maskreg.workspace.latest import LatestWeights, is_model
 from maskreg.workspace.storing import Naming, Stored
+from maskreg.workspace.sync_event import SyncEvent, counts_of
 from maskreg.workspace.verbs.extract import CardOptions, parted
 from maskreg.workspace.verbs.pull import pull
 from maskreg.workspace.verbs.push import push
@@ -43,19 +44,28 @@ WeightsLike: TypeAlias = "torch.nn.Module | Mapping[str, torch.Tensor] | str | P
 """A model, its state dict, or a checkpoint."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Published(Stored):
     """Weights that were published.
 
     Attributes:
         moved: whether any weight differs from what was published before; without, nothing is published.
         pushed: what was sent to the remote; None without one.
-        seconds: what each phase took: ``find``, for which the weights must not change; ``code`` and ``push``.
+        event: what moved, what was sent and what each phase took.
     """
 
+    event: SyncEvent
     moved: bool = True
     pushed: Pushed | None = None
-    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stored: Stored, pushed: Pushed | None, seconds: Mapping[str, float], *, moved: bool) -> Published:
+        """Say what was stored and pushed, to the log too."""
+        assert stored.ref is not None  # every link moves a tag
+        size = pushed.sent_bytes if pushed is not None else stored.size if moved else 0
+        counts = counts_of([stored.artifact]) if moved else {}
+        event = SyncEvent(ref=stored.ref, digest=stored.digest, bytes=size, seconds=seconds, **counts).log()
+        return cls(**vars(stored), event=event, moved=moved, pushed=pushed)
 
 
 class Publisher(Closing):
@@ -251,15 +261,15 @@ class Publisher(Closing):
         stored = naming.store(link.digest, card, notes)
         self._latest.add(link)
         self._is_pushed = False
-        pushed = self._pushed(seconds)
-        return Published(**vars(stored), pushed=pushed, seconds=seconds)
+        return Published.of(stored, self._pushed(seconds), seconds, moved=True)
 
     def _unmoved(self, naming: Naming | None, seconds: dict[str, float]) -> Published | None:
         if naming is None or naming.head is None or naming.head.digest is None:
             return None
         head = self._space.local.artifact(naming.head.digest)
         self._space.note(f"nothing moved since {head.digest.short}, so no link was published")
-        return Published(self.ref, head, naming.head.card, moved=False, pushed=self._pushed(seconds), seconds=seconds)
+        stored = Stored(self.ref, head, naming.head.card)
+        return Published.of(stored, self._pushed(seconds), seconds, moved=False)
 
     def _settle(self, published: Naming | None) -> None:
         """Make the anchor that is due, keep the version that is to be kept, and let links expire, in this order."""

@@ -36,8 +36,11 @@ def test_steps_saves_or_the_end_are_published(
     ):
         callback = PublishCallback(publisher, at=at)
         args = arguments(tmp_path / "run", save_strategy="steps", save_steps=2)
-        Trainer(model, args, train_dataset=rows(), callbacks=[callback]).train()
+        trainer = Trainer(model, args, train_dataset=rows(), callbacks=[callback])
+        trainer.train()
         assert [link.card.meta["step"] for link in callback.published] == steps
+        logged = [row["sync/moved"] for row in trainer.state.log_history if "sync/moved" in row]
+        assert at == "end" or logged[-1] in [link.event.moved for link in callback.published]
         follower.step()
     for (name, trained), (_, followed) in zip(model.named_parameters(), served.named_parameters(), strict=True):
         assert torch.equal(trained, followed), name
