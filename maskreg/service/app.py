@@ -26,6 +26,7 @@ from maskreg.service.middleware import Bounded, KnownHosts, Protected
 from maskreg.service.observing import Observed
 from maskreg.service.pages.rendering import error_page
 from maskreg.service.problems import MEDIA_TYPE, is_taken
+from maskreg.service.replicas import Replicas, RunsObserver
 from maskreg.version import __version__
 
 # Only documents of the API: pages hold secrets beside what a visitor typed, whose guesses their length would betray.
@@ -120,7 +121,8 @@ def routers() -> Iterator[tuple[str, APIRouter]]:
 def create_app(service: Service) -> FastAPI:
     """The application of a server."""
     follower = Follower(service)
-    threads: list[Background] = [follower, housekeeper(service)]
+    replicas = Replicas()
+    threads: list[Background] = [follower, housekeeper(service), RunsObserver(service, replicas)]
 
     @asynccontextmanager
     async def during(app: FastAPI) -> AsyncIterator[None]:
@@ -131,6 +133,7 @@ def create_app(service: Service) -> FastAPI:
 
     app = DescribedApp(title="maskreg", version=__version__, docs_url=None, redoc_url=None, lifespan=during)
     app.state.follower = follower
+    app.state.replicas = replicas
     app.state.service = service
     app.state.readiness = Readiness.of(service)
     for prefix, router in routers():

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import sys
 import time
+from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from fastapi import FastAPI
@@ -125,6 +127,40 @@ SECONDS = Histogram(
 BYTES = Counter("maskreg_http_response_bytes", "Bytes of answers.", ["method", "route"])
 IN_FLIGHT = Gauge("maskreg_http_requests_in_flight", "Requests that are worked on.", multiprocess_mode="livesum")
 
+_RUN = ["ref"]
+RUN_AGE = Gauge(
+    "maskreg_run_version_age_seconds",
+    "Time since a run has published its latest version, in seconds.",
+    _RUN,
+    multiprocess_mode="livemostrecent",
+)
+RUN_REPLICAS = Gauge("maskreg_run_replicas", "Replicas that follow a run.", _RUN, multiprocess_mode="livesum")
+RUN_LAG = Gauge(
+    "maskreg_run_replica_lag",
+    "Versions by which the replica of a run is behind that is furthest behind.",
+    _RUN,
+    multiprocess_mode="livemax",
+)
+
+
+class RunFigures(NamedTuple):
+    """What is exposed of a run: seconds since its latest version, replicas, and versions that the last is behind."""
+
+    age_s: float
+    replicas: int
+    lag: int
+
+
+def show_runs(runs: Mapping[str, RunFigures], gone: Collection[str]) -> None:
+    """Expose the figures of runs by their tags, and no more those of runs that are gone."""
+    for ref, figures in {**dict.fromkeys(gone, RunFigures(math.nan, 0, 0)), **runs}.items():
+        for gauge, value in zip((RUN_AGE, RUN_REPLICAS, RUN_LAG), figures, strict=True):
+            gauge.labels(ref).set(value)
+            # A series that several processes share cannot be removed.
+            if ref in gone and not os.environ.get(FOLDER):
+                gauge.remove(ref)
+
+
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 
 
@@ -217,6 +253,14 @@ def trace_requests(app: FastAPI) -> None:
         app, tracer_provider=provider, excluded_urls=_QUIET, server_request_hook=without_query
     )
     trace.set_tracer_provider(provider)
+
+
+def note_on_span(**facts: str) -> None:
+    """Add facts, under ``maskreg.NAME``, to the span of the request that is worked on, if traces are on."""
+    if is_traced():
+        from opentelemetry import trace
+
+        trace.get_current_span().set_attributes({f"maskreg.{name}": fact for name, fact in facts.items()})
 
 
 def without_query(span: Span, scope: Scope) -> None:

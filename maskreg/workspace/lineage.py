@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
 from maskreg.parallel import ordered
-from maskreg.words import natural
+from maskreg.workspace.runs import READERS, facts_of
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened, registry_of
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
     from maskreg.artifact.reader import Artifact
     from maskreg.flow.overlap.measure import Ancestry
-    from maskreg.registry import Registry
-
-_READERS = 8
 
 _GENERATIONS = 64
 """Ancestors of which the parents are followed at most."""
@@ -126,19 +122,7 @@ def layer_densities(
     """
     distinct = list(dict.fromkeys(digests))
     with registry_of(remote, workspace) as (_, registry):
-
-        def layers_of(digest: Digest) -> tuple[float, ...]:
-            with suppress(NotFoundError, DataError):
-                return _layers(registry, digest)
-            return ()
-
         # Several at a time, because a bucket is far away.
-        known = zip(distinct, ordered(layers_of, distinct, jobs=_READERS), strict=True)
-        return {digest: layers for digest, layers in known if layers}
-
-
-# A digest stands for the same bytes for good, so what was computed from them stays true.
-@lru_cache(maxsize=5_000)
-def _layers(registry: Registry, digest: Digest) -> tuple[float, ...]:
-    groups = read_manifest(registry.store, digest)[1].totals.layers
-    return tuple(groups[layer].density for layer in sorted(groups, key=natural))
+        known = zip(distinct, ordered(lambda digest: facts_of(registry, digest), distinct, jobs=READERS), strict=True)
+        layers = {digest: facts.layers.values() for digest, facts in known if facts is not None}
+        return {digest: tuple(group.density for group in groups) for digest, groups in layers.items() if groups}

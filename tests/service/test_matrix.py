@@ -40,6 +40,7 @@ none any: GET /
 none any: GET /api/v1/projects
 none any: GET /compare
 none any: GET /glossary
+none any: GET /runs
 reader any: GET /api/v1/artifacts
 reader any: GET /api/v1/artifacts/{digest}
 reader any: GET /api/v1/clock
@@ -66,6 +67,7 @@ reader project: GET /api/v1/projects/{project}
 reader project: GET /api/v1/projects/{project}/refs/{name}/{tag}
 reader project: GET /api/v1/projects/{project}/refs/{name}/{tag}/history
 reader project: GET /p/{project}
+reader project: GET /runs/{project}/{reference}
 reader project: GET /p/{project}/{reference}
 writer project: PATCH /api/v1/projects/{project}/refs/{name}/{tag}
 writer project: PUT /api/v1/projects/{project}/refs/{name}/{tag}

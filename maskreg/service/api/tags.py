@@ -25,6 +25,9 @@ from maskreg.service.gateway.verification import request_first_check
 from maskreg.service.gateway.visibility import check_may_read
 from maskreg.service.middleware import DocumentRoute
 from maskreg.service.moves import Moves
+from maskreg.service.observing import note_on_span
+from maskreg.service.replicas import Replicas
+from maskreg.store.base import REPLICA
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.verbs.log import changes
 from maskreg.workspace.verbs.tag import annotate, remove, restore
@@ -76,6 +79,11 @@ class Waiting(BaseModel):
 
     wait: float = Field(0, ge=0, le=LONGEST_WAIT_S, description="Seconds.")
     unless: models.DigestText | None = Field(None, description="Wait only while the tag points to this artifact.")
+    replica: str | None = Field(
+        None,
+        pattern=f"^{REPLICA.pattern}$",
+        description="Name of a process whose weights are at the artifact `unless`.",
+    )
 
 
 async def moves_of(request: Request, service: Served) -> Moves:
@@ -98,6 +106,10 @@ async def one(
 ) -> Response:
     """What a tag points to, with its card; with `wait`, as soon as it moves. The ETag is for `If-Match`."""
     head = _live(ref, await run_in_threadpool(service.registry.head, ref))
+    if waiting.replica and waiting.unless and not principal.is_visitor:
+        replicas: Replicas = request.app.state.replicas
+        replicas.note(ref, waiting.replica, Digest(waiting.unless))
+        note_on_span(ref=str(ref), replica=waiting.replica, version=waiting.unless, latest=str(head.digest))
     if waiting.wait and head.digest == waiting.unless:
         head = _live(ref, await moves.after(head, request, waiting.wait))
         # The sender's rights can have ended meanwhile.

@@ -21,6 +21,7 @@ from maskreg.service.pages.listing import names
 from maskreg.service.pages.rendering import page, remote_name
 from maskreg.words import counted, percent, times
 from maskreg.workspace.lineage import lineage
+from maskreg.workspace.runs import is_run
 from maskreg.workspace.verbs import keys
 from maskreg.workspace.verbs.log import log
 from maskreg.workspace.verbs.show import show
@@ -73,6 +74,7 @@ def artifact(
             for row in derived.ancestors
         },
         versions=names(service, principal, Query(text=f"{project}/{ref.name}:*", project=project, limit=_TAGS)),
+        is_run=is_run(service.registry, unpinned, shown.digest),
         changes=[(now, before and before.digest) for before, now in pairwise((None, *entries)) if now][::-1],
         head=entries[-1],
         signature=signatures[0] if signatures else None,

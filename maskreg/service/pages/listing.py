@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from urllib.parse import urlencode
 
@@ -138,12 +138,13 @@ def names(service: Service, principal: Principal, query: catalog.Query) -> Page:
     return browse(visible(query, principal), remote=service.remote, workspace=service.workspace)
 
 
-def sparkline(densities: Sequence[float]) -> Markup:
-    """Density by layer as a row of steps from zero to the highest."""
-    lowest, highest = min(densities), max(densities)
-    label = f"Density by layer: {percent(lowest)} to {percent(highest)}"
-    stride = -(-len(densities) // _STEPS)
-    groups = [densities[at : at + stride] for at in range(0, len(densities), stride)]
+def sparkline(
+    values: Sequence[float], name: str = "Density by layer", text: Callable[[float], str] = percent
+) -> Markup:
+    """Values, by default density by layer, as a row of steps from zero to the highest."""
+    label = f"{name}: {text(min(values))} to {text(max(values))}"
+    stride = -(-len(values) // _STEPS)
+    groups = [values[at : at + stride] for at in range(0, len(values), stride)]
     means = [sum(group) / len(group) for group in groups]
     top = max(means) or 1.0
     # Whole numbers, a step a unit wide, and one path for line and area: forty of these are on the first page.

@@ -32,6 +32,7 @@ PACKAGE = "maskreg.service.pages"
 
 NAVIGATION = (
     ("/", "Artifacts"),
+    ("/runs", "Runs"),
     ("/compare", "Compare"),
     ("/glossary", "Glossary"),
 )
@@ -49,6 +50,7 @@ def page(request: Request, principal: Principal, template: str, *, status: int =
         "term": Definitions("/glossary"),
         "asset": asset,
         "link": link,
+        "run_link": run_link,
         "markdown": rendered,
         "base": str(request.base_url).rstrip("/"),
         "remote": remote_name(request),
@@ -74,6 +76,11 @@ def link(ref: Ref) -> str:
     """The address of an artifact's page."""
     pin = f"@{ref.digest}" if ref.digest else ""
     return quote(f"/p/{ref.project}/{ref.name}:{ref.tag}{pin}", safe="/:@")
+
+
+def run_link(ref: Ref) -> str:
+    """The address of a run's page."""
+    return quote(f"/runs/{ref.project}/{ref.name}:{ref.tag}", safe="/:")
 
 
 router = APIRouter(tags=["pages"], dependencies=[PUBLIC])

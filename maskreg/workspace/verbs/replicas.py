@@ -90,11 +90,19 @@ def _asked(url: str, entries: Sequence[RefEntry]) -> Replica:
         return Replica(url, fault="has workers that serve different versions: an update has begun, or failed")
     if (digest := digests[0]) is None:
         return Replica(url, fault="serves what it was started from: no update has come")
+    count, own = behind(entries, digest)
+    return Replica(url, digest) if own is None else Replica(url, digest, count, own.card.meta)
+
+
+def behind(entries: Sequence[RefEntry], digest: Digest) -> tuple[int, RefEntry | None]:
+    """How many versions of a tag are newer than an artifact, and the artifact's entry; None where it has none.
+
+    Args:
+        entries: of the tag, removals left out, the newest first.
+    """
     newer = [*takewhile(lambda entry: entry.digest != digest, entries)]
-    if len(newer) == len(entries):
-        return Replica(url, digest)
-    own, newer_ones = entries[len(newer)], {_version(entry) for entry in newer}
-    return Replica(url, digest, len(newer_ones - {_version(own)}), own.card.meta)
+    own = entries[len(newer)] if len(newer) < len(entries) else None
+    return len({_version(entry) for entry in newer} - {_version(own) if own else None}), own
 
 
 def _version(entry: RefEntry) -> int | Digest | None:

@@ -39,7 +39,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
     source = tensors()
     paths = {"source": make_checkpoint(folder / "source", source)}
-    for seed, name in enumerate(("opd", "rlvr"), start=1):
+    for seed, name in enumerate(("opd", "rlvr", "later"), start=1):
         target = {key: moved(tensor, 0.2 * seed, 100 * seed + at) for at, (key, tensor) in enumerate(source.items())}
         paths[name] = make_checkpoint(folder / name, target)
     settings = maskreg.Settings(home=folder / "home", config_path=folder / "config.toml")
@@ -53,6 +53,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             workspace=space,
         )
         maskreg.combine(["team/toy-opd:v1", "team/toy-rlvr:v1"], "team/both", how="and", workspace=space)
+        with maskreg.Publisher("team/run", source=paths["source"], anchor_every=2, workspace=space) as publisher:
+            for step, name in enumerate(("opd", "later"), start=1):
+                publisher.publish(paths[name], meta={"step": str(step), "note": EVIL})
         maskreg.baseline("team/toy-opd:v1", kind="random-global", seed=1, name="team/toy-random", workspace=space)
     return settings.home
 

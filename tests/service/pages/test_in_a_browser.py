@@ -11,6 +11,7 @@ from tests.browser import CONTRASTS, Opened
 from tests.service.serving import ADMIN, headers
 
 PAGES = [
+    *("/runs", "/runs/team/run:latest", "/p/team/run:latest"),
     *("/", "/p/team/toy-opd:v1", "/p/team/both", "/glossary", "/p/team/nothing", "/sign-in", "/compare"),
     *("/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1", "/settings", "/settings/p/team"),
     "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1&ref=team/toy-random",
@@ -67,14 +68,14 @@ def test_results_come_as_one_types(browser: Any, served: str) -> None:
 
     with opened(browser, f"{served}/") as view:
         rows = view.page.locator("table.list tbody tr")
-        expect(rows).to_have_count(4)
+        expect(rows).to_have_count(5)
         view.page.get_by_label("Search").press_sequentially("rlvr")
         expect(rows).to_have_count(1)
         assert view.page.url == f"{served}/?text=rlvr"
         view.page.get_by_label("Search").fill("nosuchname")
         expect(view.page.get_by_text("No name matches.")).to_be_visible()
         view.page.get_by_label("Search").fill("")
-        expect(rows).to_have_count(4)
+        expect(rows).to_have_count(5)
         assert view.said == []
 
 
@@ -89,7 +90,7 @@ UNVISITED = """() => [...document.querySelectorAll("a[href], button, input, sele
   .filter(node => node.checkVisibility() && !("visited" in node.dataset)).map(node => node.outerHTML.slice(0, 120))"""
 
 
-@pytest.mark.parametrize("path", ["/", "/p/team/toy-opd:v1", PAGES[7], "/settings"])
+@pytest.mark.parametrize("path", ["/", "/p/team/toy-opd:v1", PAGES[10], "/settings"])
 def test_the_tab_key_goes_everywhere_and_is_never_lost(browser: Any, served: str, path: str) -> None:
     with opened(browser, f"{served}{path}") as view:
         stops: list[dict[str, Any]] = []

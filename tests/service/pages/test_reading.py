@@ -22,7 +22,7 @@ from tests.service.serving import ADMIN, headers, service_in
 
 OPD = "/p/team/toy-opd:v1"
 PAIR = "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1"
-NAMES = ["team/toy-random:latest", "team/both:latest", "team/toy-opd:v1", "team/toy-rlvr:v1"]
+NAMES = ["team/toy-random:latest", "team/run:latest", "team/both:latest", "team/toy-opd:v1", "team/toy-rlvr:v1"]
 
 
 def names(client: TestClient, address: str = "/", token: str = "") -> list[str]:
@@ -54,7 +54,10 @@ def test_pages_follow_each_other(client: TestClient) -> None:
         shown.append(names(client, address))
         following = re.search(r'href="([^"]+)" rel="next"', client.get(address).text)
         address = unescape(following[1]) if following else ""
-    assert shown == [["team/both:latest", "team/toy-opd:v1", "team/toy-random:latest"], ["team/toy-rlvr:v1"]]
+    assert shown == [
+        ["team/both:latest", "team/run:latest", "team/toy-opd:v1"],
+        ["team/toy-random:latest", "team/toy-rlvr:v1"],
+    ]
 
 
 @pytest.mark.parametrize(
