@@ -152,7 +152,7 @@ class RunFigures(NamedTuple):
 
 
 def show_runs(runs: Mapping[str, RunFigures], gone: Collection[str]) -> None:
-    """Expose the figures of runs by their tags, and no more those of runs that are gone."""
+    """Expose the figures of runs by their tags, and end the series of runs that are gone."""
     for ref, figures in {**dict.fromkeys(gone, RunFigures(math.nan, 0, 0)), **runs}.items():
         for gauge, value in zip((RUN_AGE, RUN_REPLICAS, RUN_LAG), figures, strict=True):
             gauge.labels(ref).set(value)

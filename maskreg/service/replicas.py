@@ -23,8 +23,8 @@ from maskreg.service import observing
 from maskreg.service.background import Background
 from maskreg.service.context import Service
 from maskreg.store.reflog import RefEntry
-from maskreg.workspace.runs import recent_runs
 from maskreg.workspace.verbs.replicas import behind
+from maskreg.workspace.verbs.runs import recent_runs
 
 SILENCE_S = 120.0
 """How long a replica is remembered that says nothing, in seconds; one that serves asks twice a minute."""

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
 from maskreg.parallel import ordered
-from maskreg.workspace.runs import READERS, facts_of
+from maskreg.words import natural
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened, registry_of
 
 if TYPE_CHECKING:
-    from maskreg.artifact.manifest import Manifest
+    from maskreg.artifact.manifest import Group, Manifest
     from maskreg.artifact.reader import Artifact
     from maskreg.flow.overlap.measure import Ancestry
+    from maskreg.registry import Registry
+
+READERS = 8
+"""Manifests that are read at a time, because a bucket is far away."""
 
 _GENERATIONS = 64
 """Ancestors of which the parents are followed at most."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What pages show of an artifact's manifest.
+
+    Attributes:
+        size: bytes of all objects.
+        moved: coordinates that moved, of those that were compared.
+        layers: the same by layer, in the order of the model.
+        is_published: it was published by a run: it stands on another link, or holds no mask.
+        is_link: it stands on another artifact.
+    """
+
+    size: int
+    moved: Group
+    layers: Mapping[str, Group]
+    is_published: bool
+    is_link: bool
 
 
 @dataclass(frozen=True)
@@ -126,3 +150,22 @@ def layer_densities(
         known = zip(distinct, ordered(lambda digest: facts_of(registry, digest), distinct, jobs=READERS), strict=True)
         layers = {digest: facts.layers.values() for digest, facts in known if facts is not None}
         return {digest: tuple(group.density for group in groups) for digest, groups in layers.items() if groups}
+
+
+def facts_of(registry: Registry, digest: Digest) -> Facts | None:
+    """The facts of an artifact; None where it cannot be read."""
+    with suppress(NotFoundError, DataError):
+        return _facts(registry, digest)
+    return None
+
+
+# A digest stands for the same bytes for good, so what was computed from them stays true.
+@lru_cache(maxsize=5_000)
+def _facts(registry: Registry, digest: Digest) -> Facts:
+    from maskreg.artifact.manifest import Group, stands_on
+
+    manifest = read_manifest(registry.store, digest)[1]
+    totals, is_link = manifest.totals, stands_on(manifest) is not None
+    layers = {layer: totals.layers[layer] for layer in sorted(totals.layers, key=natural)}
+    moved = Group(numel=totals.numel, nnz=totals.nnz)
+    return Facts(manifest.size, moved, layers, is_link or "mask" not in manifest.parts, is_link)

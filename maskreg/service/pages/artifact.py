@@ -21,9 +21,9 @@ from maskreg.service.pages.listing import names
 from maskreg.service.pages.rendering import page, remote_name
 from maskreg.words import counted, percent, times
 from maskreg.workspace.lineage import lineage
-from maskreg.workspace.runs import is_run
 from maskreg.workspace.verbs import keys
 from maskreg.workspace.verbs.log import log
+from maskreg.workspace.verbs.runs import is_run
 from maskreg.workspace.verbs.show import show
 
 _TAGS = 100

@@ -28,7 +28,7 @@ from maskreg.service.pages.listing import sparkline
 from maskreg.service.pages.rendering import page
 from maskreg.service.replicas import Replicas, furthest
 from maskreg.words import human_bytes
-from maskreg.workspace.runs import Version, recent_runs, versions
+from maskreg.workspace.verbs.runs import Version, recent_runs, versions
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
-from maskreg.artifact.manifest import Group, stands_on
-from maskreg.artifact.presence import read_manifest
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
-from maskreg.errors import DataError, NotFoundError
+from maskreg.errors import NotFoundError
 from maskreg.parallel import ordered
 from maskreg.ref import Ref
 from maskreg.registry.expiry import version_of
-from maskreg.words import natural
+from maskreg.workspace.lineage import READERS, Facts, facts_of
 from maskreg.workspace.verbs.search import Page, browse
 from maskreg.workspace.workspace import Workspace, registry_of
 
@@ -26,30 +23,8 @@ if TYPE_CHECKING:
     from maskreg.registry import Registry
     from maskreg.store.reflog import RefEntry
 
-READERS = 8
-"""Manifests that are read at a time, because a bucket is far away."""
-
 _ENTRIES = 4
 """Entries of a log that are read for each version of a page: an anchor and annotations are entries too."""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What pages show of an artifact's manifest.
-
-    Attributes:
-        size: bytes of all objects.
-        moved: coordinates that moved, of those that were compared.
-        layers: the same by layer, in the order of the model.
-        is_published: it was published by a run: it stands on another link, or holds no mask.
-        is_link: it stands on another artifact.
-    """
-
-    size: int
-    moved: Group
-    layers: Mapping[str, Group]
-    is_published: bool
-    is_link: bool
 
 
 @dataclass(frozen=True)
@@ -138,23 +113,6 @@ def is_run(registry: Registry, ref: Ref, digest: Digest) -> bool:
     """Whether a tag that points to an artifact is a run: the artifact is a link, the first of a chain, or an anchor."""
     facts = facts_of(registry, digest)
     return facts is not None and (facts.is_published or _is_anchored(registry, ref, digest))
-
-
-def facts_of(registry: Registry, digest: Digest) -> Facts | None:
-    """The facts of an artifact; None where it cannot be read."""
-    with suppress(NotFoundError, DataError):
-        return _facts(registry, digest)
-    return None
-
-
-# A digest stands for the same bytes for good, so what was computed from them stays true.
-@lru_cache(maxsize=5_000)
-def _facts(registry: Registry, digest: Digest) -> Facts:
-    manifest = read_manifest(registry.store, digest)[1]
-    totals, is_link = manifest.totals, stands_on(manifest) is not None
-    layers = {layer: totals.layers[layer] for layer in sorted(totals.layers, key=natural)}
-    moved = Group(numel=totals.numel, nnz=totals.nnz)
-    return Facts(manifest.size, moved, layers, is_link or "mask" not in manifest.parts, is_link)
 
 
 @lru_cache(maxsize=5_000)
