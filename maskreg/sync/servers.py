@@ -15,8 +15,7 @@ from maskreg.store.asking import ask
 
 T = TypeVar("T")
 
-PHASES = ("pause", "apply", "resume")
-"""What a server does to load a version, in order."""
+_PHASES = ("pause", "apply", "resume")
 
 
 class RolloutServers:
@@ -114,7 +113,7 @@ class RolloutServers:
             times.append(time.perf_counter())
             self._ask(url, "/resume")
         times.append(time.perf_counter())
-        return {phase: end - start for phase, (start, end) in zip(PHASES, pairwise(times), strict=True)}
+        return {phase: end - start for phase, (start, end) in zip(_PHASES, pairwise(times), strict=True)}
 
     def _each(self, work: Callable[[str, Any], T], parts: Sequence[Any]) -> list[T]:
         with ThreadPoolExecutor(len(self.urls)) as threads:

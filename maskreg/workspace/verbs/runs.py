@@ -67,7 +67,7 @@ def versions(
     """The versions that a tag has had, a page of them; reads no more of a long run than of a short one.
 
     Args:
-        before: only those of entries with a lower number; None for the latest.
+        before: only versions whose entries have a lower number; None for the latest.
         limit: versions of a page.
 
     Raises:
