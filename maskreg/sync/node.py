@@ -30,7 +30,7 @@ from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
 from maskreg.settings import Remote, checked
-from maskreg.workspace.verbs.follow import Links
+from maskreg.workspace.verbs.follow import Links, own_name
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_ref
 
 LATEST = "latest"
@@ -155,6 +155,16 @@ class NodeVersions(Closing):
                     checkpoint = self._versions.open(version.root)
         with checkpoint:
             yield checkpoint
+
+    def tell(self, served: Version | None) -> None:
+        """Tell a service that has the tag which version this process serves; does nothing elsewhere.
+
+        Raises:
+            UnavailableError: the service does not answer.
+        """
+        service = self._remote.store.service if self._remote is not None else None
+        if service is not None and served is not None and served.digest is not None:
+            service.wait(self.ref, served.digest, 0, own_name())
 
     def close(self) -> None:
         """Close what was opened; versions stay for other processes and the next start."""

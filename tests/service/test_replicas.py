@@ -12,6 +12,7 @@ from maskreg.service import replicas as module
 from maskreg.service.replicas import Replicas, RunsObserver
 from maskreg.settings import Remote
 from maskreg.settings.credentials import VARIABLE
+from maskreg.sync.node import NodeVersions
 from tests.service.labs import Lab
 from tests.service.serving import ADMIN, ROOT, headers, listening
 from tests.workspace.conftest import Lab as Pair
@@ -107,7 +108,9 @@ def test_metrics_have_the_age_of_a_run_and_the_lag_of_its_replicas(
                 "team/run", pair.folder / "served", steps[0], remote="team", every_s=0, workspace=space
             ) as follower,
         ):
-            publisher.publish(steps[1])
+            published = publisher.publish(steps[1])
+            assert published is not None
+            first = published.digest
             follower.step()
             follower.pause(0.01)
             assert exposed(lab, observer)["maskreg_run_replica_lag"] == 0
@@ -118,6 +121,11 @@ def test_metrics_have_the_age_of_a_run_and_the_lag_of_its_replicas(
             follower.step()
             follower.pause(0.01)
             assert exposed(lab, observer)["maskreg_run_replica_lag"] == 0
+            # So does a server of vLLM, whose workers share versions; another process would be another replica.
+            with NodeVersions("team/run", steps[0], remote="team", workspace=space) as versions:
+                versions.tell(None)
+                versions.tell(versions.find(str(first)))
+            assert exposed(lab, observer)["maskreg_run_replica_lag"] == 1
     maskreg.remove("team/run", workspace=lab.workspace)
     assert exposed(lab, observer) == {}
 

@@ -141,7 +141,7 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
             )
             check_served(versions.source, self.model_config)
             if self._is_first_here:
-                stager = _Stager(versions, info.every_s)
+                stager = _Stager(versions, info.every_s, lambda: self.served)
                 stager.start()
                 failed.callback(stager.stop)
             self._open = failed.pop_all()
@@ -217,10 +217,10 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
 
 
 class _Stager:
-    """Makes the latest version on this machine, again and again, on a thread of its own."""
+    """Makes the latest version on this machine, again and again, and tells a service what it serves; on a thread."""
 
-    def __init__(self, versions: NodeVersions, every_s: float) -> None:
-        self._versions, self._every_s = versions, every_s
+    def __init__(self, versions: NodeVersions, every_s: float, served: Callable[[], Version | None]) -> None:
+        self._versions, self._every_s, self._served = versions, every_s, served
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="maskreg-stager", daemon=True)
         self._ready: Version | None = None
@@ -237,6 +237,7 @@ class _Stager:
         while not self._stopped.is_set():
             try:
                 self._look()
+                self._versions.tell(self._served())
                 self._fault = ""
             except FAILURES as error:
                 # An update says it to its client; here once is enough.

@@ -146,8 +146,7 @@ class Follower(Closing):
         self.every_s = every_s
         if replica is not None and not REPLICA.fullmatch(replica):
             raise UsageError(f"replica={replica!r}: pass up to 100 letters, digits, dots, colons, _ and -")
-        host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:80]
-        self.replica = replica or f"{host.lstrip('.-') or 'host'}:{os.getpid()}"
+        self.replica = replica or own_name()
         self._weights = weights
         self._safe = safe
         self._own = workspace is None
@@ -334,6 +333,12 @@ class Follower(Closing):
             steps = self._chains.way(self.ref, head, start)
             self._root = start
             return steps
+
+
+def own_name() -> str:
+    """What a service shows this process as where it was given no name: the machine and the process id."""
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:80]
+    return f"{host.lstrip('.-') or 'host'}:{os.getpid()}"
 
 
 class Links(Closing):

@@ -53,7 +53,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             workspace=space,
         )
         maskreg.combine(["team/toy-opd:v1", "team/toy-rlvr:v1"], "team/both", how="and", workspace=space)
-        with maskreg.Publisher("team/run", source=paths["source"], anchor_every=2, workspace=space) as publisher:
+        keep = maskreg.Retention(anchor_every=2)
+        with maskreg.Publisher("team/run", source=paths["source"], retention=keep, workspace=space) as publisher:
             for step, name in enumerate(("opd", "later"), start=1):
                 publisher.publish(paths[name], meta={"step": str(step), "note": EVIL})
         maskreg.baseline("team/toy-opd:v1", kind="random-global", seed=1, name="team/toy-random", workspace=space)

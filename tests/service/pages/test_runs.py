@@ -43,7 +43,7 @@ def served_run(tmp_path: Path) -> Callable[..., tuple[TestClient, Ref]]:
         settings = maskreg.Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")
         with maskreg.Workspace(settings) as space:
             maskreg.extract(paths[0], paths[-1], "team/pair", workspace=space)
-            with maskreg.Publisher("team/long", source=paths[0], workspace=space, lease_s=0, **how) as publisher:
+            with maskreg.Publisher("team/long", source=paths[0], workspace=space, **how) as publisher:
                 for number, path in enumerate(paths[1:]):
                     publisher.publish(path, meta={"step": str(number)})
         client = TestClient(create_app(service_in(tmp_path / "home")), headers=headers(ADMIN))
@@ -104,7 +104,7 @@ def test_pages_follow_each_other_and_deleted_links_keep_their_place(
     served_run: Callable[..., tuple[TestClient, Ref]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "VERSIONS", 3)
-    client, _ = served_run(6, anchor_every=3, keep_links=2)
+    client, _ = served_run(6, retention=maskreg.Retention(3, keep_links=2, lease_s=0))
     address, shown = "/runs/team/long:latest", list[list[str]]()
     while address and len(shown) < 20:
         text = client.get(address).text
