@@ -24,7 +24,6 @@ def ask(
 
     Args:
         content: the document, encoded.
-        headers: beside those of a document.
         read_seconds: how long the next bytes of the answer may take.
         max_bytes: of the answer.
 
@@ -39,10 +38,8 @@ def ask(
     try:
         answer = Transport("", _CONNECT_SECONDS, read_seconds).send(message, url, stated)
     except LostError as error:
-        hint = "look at its log; if it has ended, start it again"
-        raise UnavailableError(f"{url} does not answer ({error})", hint=hint) from error
+        raise UnavailableError(f"{url} does not answer ({error})", hint="look at its log, or start it again") from error
     if not 200 <= answer.status < 300:
         said = sentence(answer.data[:4000].decode(errors="replace"))
-        text = f"{url} answered {answer.status}" + (f": {said}" if said else "")
-        raise WorkerError(text, hint="look at its log", status=answer.status)
+        raise WorkerError(f"{url} answered {answer.status}: {said}", hint="look at its log", status=answer.status)
     return answer.data

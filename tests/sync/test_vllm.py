@@ -142,7 +142,7 @@ def ready(rollout: Rollout, published: maskreg.Published) -> None:
     """Wait until the servers' machine has a version, which they fetch while they serve."""
     root = published.artifact.manifest.target.root.removeprefix("sha256:")
     end = time.monotonic() + 120
-    while not list((rollout.folder / "node").glob(f"**/{root}/model.safetensors")):
+    while not list((rollout.folder / "node/home/sync").glob(f"*/{root}/model.safetensors")):
         assert time.monotonic() < end
         time.sleep(0.1)
 

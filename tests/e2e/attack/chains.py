@@ -20,8 +20,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 import maskreg
 from maskreg.errors import MissingLinkError, NotFoundError, NotOnChainError, TryAgainError
 from maskreg.registry.collect import collect
@@ -73,18 +71,19 @@ class Chains:
 
     def run(self, seed: int, number: int, tally: Tally) -> None:
         """Publish one link, and follow it."""
+        tally.faults += [f"{number}: {fault}" for fault in self._faults(seed, number, tally)]
+
+    def _faults(self, seed: int, number: int, tally: Tally) -> Iterator[str]:
         rng = random.Random(f"{seed}/chains/{number}")
         self._next(number)
-        for fault in self._publish(rng, tally):
-            tally.faults.append(f"{number}: {fault}")
+        yield from self._publish(rng, tally)
         if number % SQUASH_EVERY == SQUASH_EVERY - 1:
             self._in_fork(_squash, "ada")
             for name in ("ada", "bob"):
                 self._in_fork(_collect, name)
             tally.counts["squashed and collected"] += 1
         if number % REST_EVERY >= REST_LINKS or number < REST_LINKS:
-            for fault in self._followed(rng, tally):
-                tally.faults.append(f"{number}: {fault}")
+            yield from self._followed(rng, tally)
 
     def _next(self, number: int) -> None:
         self._tensors = {
@@ -148,15 +147,9 @@ class Chains:
         return self._save(model)
 
     def _loaded(self, begun: Path) -> dict[str, Any]:
-        import torch
+        from safetensors.torch import load_file
 
-        with maskreg.open_checkpoint(begun) as checkpoint:
-            return {
-                name: torch.from_numpy(np.array(checkpoint.read(name, 0, info.numel)).view(np.int16))
-                .view(torch.bfloat16)
-                .reshape(info.shape)
-                for name, info in checkpoint.tensors.items()
-            }
+        return load_file(begun / "model.safetensors")
 
     def _save(self, model: dict[str, Any]) -> object:
         import torch
