@@ -146,7 +146,7 @@ class Chains:
             follower.step()
         return self._save(model)
 
-    def _loaded(self, begun: Path) -> dict[str, Any]:
+    def _loaded(self, begun: Path) -> Any:
         from safetensors.torch import load_file
 
         return load_file(begun / "model.safetensors")
