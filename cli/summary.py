@@ -46,6 +46,9 @@ def summary(
     below += _side("target", manifest.target, verbose=verbose) if manifest.kind != "baseline" else []
     below += [*_parts(manifest, present), ("size", human_bytes(manifest.size)), *sorted(card.meta.items())]
     below += [("description", card.description)] if card.description else []
+    lines = card.readme.splitlines()
+    below += [("readme", counted(len(lines), "line"))] if lines and not verbose else []
+    below += [("readme" if not n else "", line) for n, line in enumerate(lines if verbose else [])]
     below += [("note", note) for note in notes]
     shown = groups or {"role": manifest.totals.roles, "layer": manifest.totals.layers}
     densities = [

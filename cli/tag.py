@@ -10,11 +10,12 @@ import click
 
 from maskreg.errors import UsageError
 from maskreg.ref import Ref, printable
+from maskreg.words import counted
 
 from .command import Command, workspace
 from .output import Output
 from .table import table
-from .values import PAIR, REF
+from .values import PAIR, REF, TEXT_FILE
 
 
 @click.command(
@@ -139,6 +140,7 @@ def restore(output: Output, ref: Ref, remote: str | None) -> None:
     maskreg annotate qwen3-8b-opd --family qwen3-8b --license apache-2.0
     maskreg annotate qwen3-8b-opd --meta teacher=qwen3-32b --meta seed=17
     maskreg annotate qwen3-8b-opd --meta seed=
+    maskreg annotate qwen3-8b-opd --readme README.md
     """,
 )
 @click.argument("ref", type=REF)
@@ -147,12 +149,13 @@ def restore(output: Output, ref: Ref, remote: str | None) -> None:
 @click.option("--method", help="How the target was trained: opd, rlvr, sft or another word.")
 @click.option("--license", help="SPDX identifier, such as apache-2.0.")
 @click.option("--description", help="One paragraph for people.")
+@click.option("--readme", type=TEXT_FILE, metavar="FILE", help="Markdown file for the artifact's page; - for stdin.")
 @click.option("--meta", type=PAIR, multiple=True, help="Run metadata; repeatable. An empty value removes the key.")
 @click.pass_obj
 def annotate(output: Output, /, ref: Ref, meta: tuple[tuple[str, str], ...], **options: Any) -> None:
     """Change the card of an artifact.
 
-    Family, method, license, description and run metadata. The artifact and its digest stay the same.
+    Family, method, license, description, README and run metadata. The artifact and its digest stay the same.
     """
     from maskreg.workspace.verbs.tag import annotate
 
@@ -162,7 +165,8 @@ def annotate(output: Output, /, ref: Ref, meta: tuple[tuple[str, str], ...], **o
     for key, value in annotated.card.to_json().items():
         rows = value.items() if isinstance(value, dict) else [(key, value)]
         for name, text in rows:
-            output.data(printable(f"{name:<12} {text}"))
+            shown = counted(len(str(text).splitlines()), "line") if key == "readme" else text
+            output.data(printable(f"{name:<12} {shown}"))
 
 
 @click.command(

@@ -78,6 +78,23 @@ def _share(text: str) -> float:
     return share
 
 
+_TEXT_BYTES = 1 << 20
+
+
+def _text(path: str) -> str:
+    try:
+        with click.open_file(path, "rb") as file:
+            data = file.read(_TEXT_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    if len(data) > _TEXT_BYTES:
+        raise ValueError(f"{path} has more than {_TEXT_BYTES:,} bytes")
+    try:
+        return str(data, "utf-8-sig").replace("\r\n", "\n").rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+
+
 _MOST = (1 << 31) - 1
 
 
@@ -143,6 +160,7 @@ TAG = Parsed("ref", Ref.parse)
 RANGE = Parsed("lo..hi", _range)
 DURATION = Parsed("duration", _duration)
 PAIR = Parsed("key=value", _pair)
+TEXT_FILE = Parsed("file", _text)
 SEED = IntegerType(0, (1 << 64) - 1)
 POSITIVE = IntegerType(1)
 NUMBER = NumberType()

@@ -36,6 +36,9 @@ _LICENSE = re.compile(r"\(*[\w.+:-]+\)*(?: (?:AND|OR|WITH) \(*[\w.+:-]+\)*)*", r
 _DESCRIPTION_CHARS = 4096
 _META_CHARS = 1024
 
+README_CHARS = 20_000
+"""The longest README of a card."""
+
 
 def is_pattern(text: str) -> bool:
     """Whether a text stands for several references, or several checkpoints: it has ``*``, ``?`` or ``[`` in it."""
@@ -177,6 +180,9 @@ def _shown(text: str) -> str:
     return repr(text) if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]!r}..."
 
 
+_TEXTS = ("family", "method", "license", "description", "readme")
+
+
 @dataclass(frozen=True)
 class Card:
     """What people say about an artifact; stored with a ref, not covered by the artifact's digest.
@@ -187,6 +193,7 @@ class Card:
         license: SPDX identifier, such as ``apache-2.0``.
         description: one paragraph.
         meta: run metadata, arbitrary keys and values.
+        readme: a page of Markdown.
     """
 
     family: str = ""
@@ -194,6 +201,7 @@ class Card:
     license: str = ""
     description: str = ""
     meta: dict[str, str] = field(default_factory=dict)
+    readme: str = ""
 
     def checked(self) -> Card:
         """This card, if it may be written."""
@@ -203,10 +211,12 @@ class Card:
             if not key:
                 raise UsageError("a key of meta is empty", hint="name it, as in seed=17")
             texts += [("a key of meta", key, _META_CHARS), (f"meta {_shown(key)}", value, _META_CHARS)]
+        texts.append(("the README", self.readme, README_CHARS))
         for name, text, limit in texts:
             if len(text) > limit:
-                raise UsageError(f"{name} has {len(text)} characters; the limit is {limit}")
-            if at := [i for i, character in enumerate(text) if _unseen(character)]:
+                raise UsageError(f"{name} has {len(text):,} characters; the limit is {limit:,}")
+            kept = "\n\t" if name == "the README" else ""
+            if at := [i for i, character in enumerate(text) if _unseen(character) and character not in kept]:
                 raise UsageError(f"{name} holds {text[at[0]]!a} at {at[0]}, a control or invisible character")
         if self.license and not _LICENSE.fullmatch(self.license):
             raise UsageError(
@@ -219,7 +229,7 @@ class Card:
 
     def to_json(self) -> dict[str, object]:
         """The card as a JSON object; empty fields are left out."""
-        fields = {k: getattr(self, k) for k in ("family", "method", "license", "description", "meta")}
+        fields = {k: getattr(self, k) for k in (*_TEXTS, "meta")}
         return {k: v for k, v in fields.items() if v}
 
     @classmethod
@@ -227,10 +237,10 @@ class Card:
         """Parse a card; unknown keys are ignored."""
         if not isinstance(value, dict):
             raise FormatError("card: a JSON object was expected")
-        texts = {k: value.get(k, "") for k in ("family", "method", "license", "description")}
+        texts = {k: value.get(k, "") for k in _TEXTS}
         meta = value.get("meta", {})
         if not all(isinstance(v, str) for v in texts.values()) or not isinstance(meta, dict):
-            raise FormatError("card: family, method, license and description must be texts, meta an object")
+            raise FormatError(f"card: {', '.join(_TEXTS)} must be texts, meta an object")
         if not all(isinstance(v, str) for v in meta.values()):
             raise FormatError("card: the values of meta must be texts")
         return cls(**texts, meta=dict(meta))

@@ -69,20 +69,16 @@ def tag(
 def annotate(
     registry: Registry,
     ref: Ref,
+    texts: Mapping[str, str | None],
     *,
-    family: str | None = None,
-    method: str | None = None,
-    license: str | None = None,
-    description: str | None = None,
     meta: Mapping[str, str] | None = None,
     by: str = "",
     expected: Expected = None,
 ) -> RefEntry:
-    """Edit the card of a tag. None leaves a field as it is; an empty value in ``meta`` removes its key."""
+    """Edit the card of a tag: its texts by name, None as they are; an empty value in ``meta`` removes its key."""
     live = registry.live(ref)
     check_expected(ref, live, expected)
     _check_pin(ref, live.digest)
-    texts = {"family": family, "method": method, "license": license, "description": description}
     merged = {k: v for k, v in {**live.card.meta, **(meta or {})}.items() if v}
     card = replace(live.card, **{k: v for k, v in texts.items() if v is not None}, meta=merged)
     return registry.append(

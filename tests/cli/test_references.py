@@ -92,6 +92,19 @@ def test_show_reads_a_pipe(run: Run, artifact: str, feed: object) -> None:
     assert "next: maskreg pull REF | maskreg show" in run("show", "-", status=65).err
 
 
+def test_a_readme_comes_from_a_file_or_a_pipe(run: Run, artifact: str, tmp_path: Path, feed: object) -> None:
+    path = tmp_path / "README.md"
+    path.write_bytes(b"\xef\xbb\xbf# Use\r\n\r\n- first\r\n")
+    assert run("annotate", REF, "--readme", path, "--json").json["card"]["readme"] == "# Use\n\n- first"
+    assert "- first" in run("show", REF, "--verbose").out
+    feed("again")  # type: ignore[operator]
+    assert run("annotate", REF, "--readme", "-", "--json").json["card"]["readme"] == "again"
+    path.write_bytes(b"\xff")
+    for wrong in (path, tmp_path, tmp_path / "nothing"):
+        run("annotate", REF, "--readme", wrong, status=2)
+    assert len(run("log", REF, "--json").json) == 3
+
+
 def test_the_same_artifact_keeps_what_was_said_about_it(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
     run("annotate", REF, "--license", "mit", "--meta", "seed=1", "--meta", "note=x")
     again = run("extract", *pair, "--name", REF, "--method", "rlvr", "--meta", "seed=2", "--meta", "note=", "--json")

@@ -95,7 +95,7 @@ def test_a_local_name_that_went_back_is_refused_where_it_is_used(home: Path) -> 
     second = Ref.parse("second")
     with new_local(home) as first:
         assert found(first) == NAMES - {"third"}
-        annotate(first, second, license="mit")
+        annotate(first, second, {"license": "mit"})
         first.store.delete([f"refs/{second.path}/{2:020d}.json"])
     with new_local(home) as later:
         with pytest.raises(CorruptError, match=r"entry 2 of second is in the catalog, .*whose latest is entry 1"):
@@ -287,7 +287,7 @@ def test_what_is_noted_in_the_file_is_what_a_catalog_writes(local: Registry, dig
     with new_local(local.root) as registry:
         registry.publish(Ref.parse("new"), other, card=Card("f", "opd", "mit", "zo\u00eb\0", {"seed": "1"}))
         tag(registry, REF, Ref.parse("second"))
-        annotate(registry, REF, license="mit")
+        annotate(registry, REF, {"license": "mit"})
         remove(registry, Ref.parse("second"))
         assert registry.index._opened is None
         by_file = {table: rows(local.root, table) for table in ("refs", "artifacts")}

@@ -124,7 +124,7 @@ def test_a_tag_follows_its_remote(
 
 def test_a_card_follows_its_remote(local: Registry, empty: Registry, remote: Registry, pushed: Digest) -> None:
     pull(empty, remote, REF)
-    annotate(second(remote), REF, license="mit")
+    annotate(second(remote), REF, {"license": "mit"})
     pull(empty, remote, REF)
     assert empty.resolve(REF).card.license == "mit"
 

@@ -47,7 +47,7 @@ def test_one_bucket_alone_is_a_teams_registry(local: Registry, lab: Registry, em
     assert verify(lab).ok
     with pytest.raises(NotFoundError, match="there is no"):
         lab.resolve(Ref.parse("qwen3"))
-    annotate(lab, REF, license="mit")
+    annotate(lab, REF, {"license": "mit"})
     remove(lab, REF)
     with pytest.raises(NotFoundError, match="was removed"):
         pull(empty, lab, REF)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import maskreg
@@ -44,6 +46,11 @@ def test_a_card_changes_and_the_artifact_does_not(ada: maskreg.Workspace, toy: S
         maskreg.annotate("toy:v1", workspace=ada)
     with pytest.raises(maskreg.UsageError, match="control or invisible character"):
         maskreg.annotate("toy:v1", family="a\x1b[2J", workspace=ada)
+    text = "# Use\n\n\tmaskreg.apply(...)\n"
+    assert maskreg.annotate("toy:v1", readme=text, workspace=ada).card == replace(again.card, readme=text)
+    assert maskreg.annotate("toy:v1", readme="", workspace=ada).card == again.card
+    with pytest.raises(maskreg.UsageError, match="control or invisible character"):
+        maskreg.annotate("toy:v1", readme="a\x1b[2J", workspace=ada)
 
 
 def test_names_of_a_remote_change_there_in_the_name_of_their_author(ada: maskreg.Workspace, toy: Stored) -> None:

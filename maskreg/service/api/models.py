@@ -80,6 +80,7 @@ class Card(Model):
     license: str = ""
     description: str = ""
     meta: dict[str, str] = Field(default_factory=dict, description="Run metadata.", examples=[{"seed": "17"}])
+    readme: str = Field("", description="A page of Markdown.")
 
 
 class Overlap(Model):
@@ -171,3 +172,4 @@ class EditCard(Body):
     license: str | None = Field(None, examples=["apache-2.0"])
     description: str | None = None
     meta: dict[str, str] | None = Field(None, description="Keys to add or replace; an empty text removes the key.")
+    readme: str | None = Field(None, description="A page of Markdown.")

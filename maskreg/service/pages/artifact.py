@@ -1,30 +1,35 @@
-"""The page of an artifact: what it is, how to use it, where it moved, and what happened to its name."""
+"""The page of an artifact: what people say of it, how to use it, where it moved, and what happened to its name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
+from typing import Annotated
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Depends, Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from maskreg.artifact.manifest import Group, Manifest
 from maskreg.catalog.query import Query
+from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
-from maskreg.ref import Ref
+from maskreg.ref import README_CHARS, Ref
 from maskreg.reports.modules import CIVIDIS, scale, table
-from maskreg.service.access import ProjectReader
+from maskreg.service.access import Needs, ProjectReader
+from maskreg.service.api.models import DigestText
+from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.verification import latest_check
 from maskreg.service.pages.listing import names
-from maskreg.service.pages.rendering import page, remote_name
+from maskreg.service.pages.rendering import link, page, remote_name
 from maskreg.words import counted, percent, times
 from maskreg.workspace.lineage import lineage
 from maskreg.workspace.verbs import keys
 from maskreg.workspace.verbs.log import log
 from maskreg.workspace.verbs.runs import is_run
 from maskreg.workspace.verbs.show import show
+from maskreg.workspace.verbs.tag import annotate
 
 _TAGS = 100
 """Tags of a name that are shown, the newest first."""
@@ -80,7 +85,55 @@ def artifact(
         signature=signatures[0] if signatures else None,
         check=latest_check(service.registry, shown.digest),
         waits=service.accounts.checks.is_pending(shown.digest),
+        can_write=ref.digest is None and principal.role(project) >= Role.WRITER,
     )
+
+
+Writer = Annotated[Principal, Depends(Needs(Role.WRITER, audited="annotate"))]
+
+
+@router.get("/p/{project}/{reference}/readme")
+def edit(
+    request: Request,
+    service: Served,
+    project: str,
+    reference: str,
+    principal: Annotated[Principal, Depends(Needs(Role.WRITER))],
+) -> HTMLResponse:
+    """A form for the README of a tag."""
+    ref = Ref.parse(f"{project}/{reference}")
+    resolved(service, ref)
+    head = service.registry.live(ref)
+    return page(request, principal, "readme.html.j2", ref=ref, text=head.card.readme, entry=head.id, shown=False)
+
+
+@router.post("/p/{project}/{reference}/readme", response_class=HTMLResponse)
+def change(
+    request: Request,
+    service: Served,
+    project: str,
+    reference: str,
+    principal: Writer,
+    entry: Annotated[DigestText, Form()],
+    save: Annotated[bool, Form()] = False,
+    readme: Annotated[str, Form(max_length=2 * README_CHARS)] = "",
+) -> Response:
+    """Save the README of a tag, or show what it looks like. ``entry`` is the tag's latest entry that the writer saw."""
+    ref = Ref.parse(f"{project}/{reference}")
+    resolved(service, ref)
+    text = readme.replace("\r\n", "\n").rstrip("\n")  # browsers send lines as RFC 1945 has them
+    if not save:
+        request.state.audited = None
+        return page(request, principal, "readme.html.j2", ref=ref, text=text, entry=entry, shown=True)
+    annotate(
+        ref,
+        readme=text,
+        by=principal.name,
+        expected=Digest(entry),
+        remote=service.remote,
+        workspace=service.workspace,
+    )
+    return RedirectResponse(link(ref), 303)
 
 
 def resolved(service: Service, ref: Ref) -> Ref:

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from maskreg.digest import Digest
 from maskreg.errors import MaskregError, NotFoundError, UnauthenticatedError
-from maskreg.ref import Ref
+from maskreg.ref import README_CHARS, Ref
 from maskreg.reports.modules import CIVIDIS, channels, ink_on
 from maskreg.reports.templates import Definitions, environment
 from maskreg.reports.theme import DARK, LIGHT
@@ -138,9 +138,6 @@ def error_page(request: Request, status: int, title: str, code: str, hint: str) 
     return page(request, principal, "error.html.j2", status=status, heading=heading, sentence=sentence, hint=hint)
 
 
-MAX_TEXT = 20_000
-"""Characters that are rendered; the rest of a longer text is left out."""
-
 _TAGS = {
     *("a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "strong"),
     *("table", "tbody", "td", "th", "thead", "tr", "ul"),
@@ -160,8 +157,8 @@ def _whole_address(_: str, attribute: str, value: str) -> str | None:
 
 
 def rendered(text: str) -> Markup:
-    """Markdown as markup."""
-    tokens = _parser().parse(text[:MAX_TEXT])
+    """Markdown as markup; of a text longer than a README can be, the rest is left out."""
+    tokens = _parser().parse(text[:README_CHARS])
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1]) + _TOP - 1)}"

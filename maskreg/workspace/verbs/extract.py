@@ -21,6 +21,7 @@ class CardOptions(TypedDict, total=False):
     license: str
     description: str
     meta: Mapping[str, str]
+    readme: str
 
 
 class ExtractOptions(CardOptions, total=False):
@@ -112,4 +113,5 @@ def merged_card(old: Card, new: Card) -> Card:
         new.license or old.license,
         new.description or old.description,
         {key: value for key, value in {**old.meta, **new.meta}.items() if value},
+        new.readme or old.readme,
     )

@@ -175,6 +175,7 @@ def annotate(
     method: str | None = None,
     license: str | None = None,
     description: str | None = None,
+    readme: str | None = None,
     meta: Mapping[str, str] | None = None,
     remote: str | None = None,
     by: str = "",
@@ -187,23 +188,26 @@ def annotate(
         family: model family, such as ``qwen3-8b``; None keeps it, an empty text removes it; likewise below.
         method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
         license: SPDX identifier.
+        description: one paragraph.
+        readme: a page of Markdown.
         meta: run metadata to add or replace; an empty value removes the key.
 
     Raises:
         UsageError: nothing to change; a text that is too long or holds control characters; an artifact without a name.
     """
-    if not meta and family is method is license is description is None:
+    texts = {"family": family, "method": method, "license": license, "description": description, "readme": readme}
+    given = {name: text for name, text in texts.items() if text is not None}
+    if not meta and not given:
         raise UsageError(
-            "nothing to change: give a family, method, license, description or meta",
+            "nothing to change: give a family, method, license, description, README or meta",
             options={"family": "qwen3-8b", "method": "opd"},
         )
     # Any key may be removed: a card from another registry can hold keys that annotate would refuse to write.
     added = {key: value for key, value in (meta or {}).items() if value}
-    Card(family or "", method or "", license or "", description or "", added).checked()
+    Card(**given, meta=added).checked()
     with registry_of(remote, workspace) as (space, registry):
         ref = space.name_of(artifact, registry)
-        fields = {"family": family, "method": method, "license": license, "description": description}
-        entry = set_card(registry, ref, **fields, meta=meta, by=by, expected=expected)
+        entry = set_card(registry, ref, given, meta=meta, by=by, expected=expected)
         note_catalog(space, registry)
     assert entry.digest is not None  # a removed tag has no card to change
     return Annotated(entry.ref, entry.digest, entry.n, entry.card)

@@ -19,6 +19,19 @@ __all__ = ["browser"]
 EVIL = "<script>document.title='owned'</script>&\"'<img src=x onerror=alert(1)>"
 """What must come out as text wherever it is shown."""
 
+README = f"""# What it is for
+
+A run on **sums**, {EVIL}
+
+| seed | accuracy |
+|-----:|---------:|
+| 0    | 0.97     |
+
+```python
+maskreg.apply("lab/sums-opd")
+```
+"""
+
 MODULES = ("self_attn.q_proj", "mlp.up_proj", f"mlp.{EVIL}")
 
 LAYERS = 6
@@ -50,6 +63,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "team/toy-opd:v1",
             description=f"Made **on purpose**: [recipe](https://example.org/a), [bad](javascript:alert(1)) {EVIL}",
             meta={"seed": "0", EVIL: EVIL},
+            readme=README,
             workspace=space,
         )
         maskreg.combine(["team/toy-opd:v1", "team/toy-rlvr:v1"], "team/both", how="and", workspace=space)

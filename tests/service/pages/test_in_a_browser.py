@@ -14,6 +14,7 @@ PAGES = [
     *("/runs", "/runs/team/run:latest", "/p/team/run:latest"),
     *("/", "/p/team/toy-opd:v1", "/p/team/both", "/glossary", "/p/team/nothing", "/sign-in", "/compare"),
     *("/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1", "/settings", "/settings/p/team"),
+    "/p/team/toy-opd:v1/readme",
     "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1&ref=team/toy-random",
 ]
 
@@ -22,7 +23,7 @@ WIDTHS = (360, 768, 1280)
 
 def opened(browser: Any, address: str, scheme: str = "light", width: int = 1280, **options: Any) -> Opened:
     options = {"viewport": {"width": width, "height": 800}, **options}
-    if "/settings" in address:
+    if "/settings" in address or address.endswith("/readme"):
         options["extra_http_headers"] = headers(ADMIN)
     return Opened(browser, address, scheme, **options)
 

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from maskreg.service.pages.rendering import MAX_TEXT, rendered
+from maskreg.ref import README_CHARS
+from maskreg.service.pages.rendering import rendered
 
 HARMFUL = [
     "<script>alert(1)</script>",
@@ -59,6 +60,6 @@ def test_what_people_write_is_rendered() -> None:
 
 
 def test_a_text_without_end_is_cut() -> None:
-    assert len(rendered("a" * (2 * MAX_TEXT))) < MAX_TEXT + 20
+    assert len(rendered("a" * (2 * README_CHARS))) < README_CHARS + 20
     assert rendered("> " * 5000 + "x")
     assert rendered("[" * 5000 + "](" * 5000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from maskreg.ref import README_CHARS, Ref
 from maskreg.service.app import create_app
 from maskreg.service.pages.signing_in import local
 from tests.browser import Opened
@@ -99,6 +101,29 @@ def test_an_admin_changes_who_reads_and_writes_a_project(client: TestClient) -> 
     assert ">root<" in client.get("/settings/p/*").text
     every = client.post("/settings/p/*/members", data={"name": "dave", "role": "reader"}, headers=OWN).text
     assert ">dave<" in every and "Visitors can read" not in every
+
+
+def test_a_writer_edits_the_readme_of_a_tag(tmp_path: Path, home: Path) -> None:
+    with service_in(shutil.copytree(home, tmp_path / "home")) as service:
+        client = TestClient(create_app(service), "http://localhost", headers={"Accept": "text/html"})
+        signed_in(client, "writer-token")
+        address, ref = "/p/team/toy-rlvr:v1", Ref.parse("team/toy-rlvr:v1")
+        form = client.get(f"{address}/readme").text
+        entry = re.search(r'name="entry" value="([^"]+)"', form)
+        assert entry is not None
+        said = {"entry": entry[1], "readme": "# Use\r\n\r\n- *first*\r\n"}
+        assert "<em>first</em>" in client.post(f"{address}/readme", data=said, headers=OWN).text
+        assert service.registry.live(ref).card.readme == ""
+        said["save"] = "true"
+        assert "<em>first</em>" in client.post(f"{address}/readme", data=said, headers=OWN).text
+        assert service.registry.live(ref).card.readme == "# Use\n\n- *first*"
+        assert client.post(f"{address}/readme", data=said, headers=OWN).status_code == 412
+        assert client.post(f"{address}/readme", data=said).status_code == 403
+        long = {**said, "readme": "x" * (README_CHARS + 1)}
+        assert client.post(f"{address}/readme", data=long, headers=OWN).status_code == 422
+        signed_in(client, "reader-token")
+        assert f'{address}/readme"' not in client.get(address).text
+        assert client.get(f"{address}/readme").status_code == 403
 
 
 def test_a_person_signs_in_reads_and_signs_out(browser: Any, served: str) -> None:
