@@ -71,6 +71,8 @@ reader project: GET /runs/{project}/{reference}
 reader project: GET /p/{project}/{reference}
 writer project: PATCH /api/v1/projects/{project}/refs/{name}/{tag}
 writer project: PUT /api/v1/projects/{project}/refs/{name}/{tag}
+writer project: GET /p/{project}/{reference}/readme
+writer project: POST /p/{project}/{reference}/readme
 writer project: POST /api/v1/projects/{project}/refs/{name}/{tag}/expire
 admin project: DELETE /api/v1/projects/{project}
 admin project: GET /api/v1/projects/{project}/audit

@@ -1,4 +1,4 @@
-"""The page of an artifact: what people say of it, how to use it, where it moved, and what happened to its name."""
+"""The page of an artifact: its README and facts, how to use it, where it moved, and what happened to its name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from pydantic import BaseModel, Field
 
 from maskreg.artifact.manifest import Group, Manifest
 from maskreg.catalog.query import Query
@@ -89,7 +90,12 @@ def artifact(
     )
 
 
-Writer = Annotated[Principal, Depends(Needs(Role.WRITER, audited="annotate"))]
+class Text(BaseModel):
+    """A README as the form sends it; ``entry`` is the tag's latest entry that the writer saw."""
+
+    entry: DigestText
+    readme: str = Field("", max_length=2 * README_CHARS)
+    save: bool = False
 
 
 @router.get("/p/{project}/{reference}/readme")
@@ -113,23 +119,21 @@ def change(
     service: Served,
     project: str,
     reference: str,
-    principal: Writer,
-    entry: Annotated[DigestText, Form()],
-    save: Annotated[bool, Form()] = False,
-    readme: Annotated[str, Form(max_length=2 * README_CHARS)] = "",
+    principal: Annotated[Principal, Depends(Needs(Role.WRITER, audited="annotate"))],
+    form: Annotated[Text, Form()],
 ) -> Response:
-    """Save the README of a tag, or show what it looks like. ``entry`` is the tag's latest entry that the writer saw."""
+    """Save the README of a tag, or show what it looks like."""
     ref = Ref.parse(f"{project}/{reference}")
     resolved(service, ref)
-    text = readme.replace("\r\n", "\n").rstrip("\n")  # browsers send lines as RFC 1945 has them
-    if not save:
+    text = form.readme.replace("\r\n", "\n").rstrip("\n")  # browsers send lines as RFC 1945 has them
+    if not form.save:
         request.state.audited = None
-        return page(request, principal, "readme.html.j2", ref=ref, text=text, entry=entry, shown=True)
+        return page(request, principal, "readme.html.j2", ref=ref, text=text, entry=form.entry, shown=True)
     annotate(
         ref,
         readme=text,
         by=principal.name,
-        expected=Digest(entry),
+        expected=Digest(form.entry),
         remote=service.remote,
         workspace=service.workspace,
     )
