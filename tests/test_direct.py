@@ -3,8 +3,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.disk import DIRECT_BYTES, DirectFile, phase
+from maskreg.disk import DIRECT_BYTES, DirectFile, phase, preload
 from maskreg.parallel import PAGE, Buffers
 
 FLAG: int = getattr(os, "O_DIRECT", 0)
@@ -173,3 +177,17 @@ def test_without_direct_writes_everything_goes_through_the_cache(
     data = piece(LARGE, 0, 5)
     assert write(tmp_path / "file", 0, data) == data
     assert writes == [(False, 0, LARGE)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what the page cache has")
+def test_a_file_that_was_written_directly_is_read_into_the_page_cache(tmp_path: Path) -> None:
+    path, data = tmp_path / "file", piece(16 * DIRECT_BYTES, 0, 1)
+    with closing(DirectFile(path)) as file:
+        file.write_at(0, data)
+        file.sync()
+    preload(path)
+    for _ in range(600):
+        if int(subprocess.check_output(["fincore", "--raw", "-n", "-b", "-o", "RES", path])) >= len(data):
+            return
+        time.sleep(0.1)
+    pytest.fail("most of the file is on the disk only")

@@ -11,6 +11,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import Digest
+from maskreg.disk import preload
 from maskreg.flow.chain import Chained, write_weights
 from maskreg.progress import SILENT, Progress
 
@@ -52,12 +53,16 @@ class Versions:
     ) -> None:
         """Write what artifacts in order, each with whether it is reverted, make of a checkpoint: whole, or not at all.
 
+        The system is asked to read it into memory, since a reader is going to load it.
+
         Raises:
             WrongCheckpointError: the checkpoint is not what the first of them applies to.
             CorruptError: an artifact is damaged.
         """
         weights = Chained(base, artifacts, with_code=with_code) if artifacts else base
         write_weights(weights, base, self.path(root), force=True, progress=progress)
+        for path in self.path(root).glob("*.safetensors"):
+            preload(path)
 
     def prune(self, root: str, keep: int) -> None:
         """Delete all but this checkpoint and the latest others, ``keep`` in all; open files can be read on."""

@@ -58,11 +58,8 @@ def replicas(
         NotFoundError: there is no such tag.
         UsageError: no URL of HTTP, or none at all.
     """
-    for url in urls:
-        if not url.startswith(("http://", "https://")):
-            raise UsageError(f"{url!r} is no URL of HTTP", hint="name servers like http://127.0.0.1:8000")
-    if not urls:
-        raise UsageError("no server is named", hint="name servers like http://127.0.0.1:8000")
+    if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
+        raise UsageError("servers are named by URLs of HTTP", hint="name servers like http://127.0.0.1:8000")
     with registry_of(remote, workspace) as (_, registry):
         ref = as_ref(ref)
         head, *earlier = reversed(registry.history(ref))
