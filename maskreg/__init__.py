@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.verbs.convert import convert_from, convert_to
     from maskreg.workspace.verbs.doctor import doctor
     from maskreg.workspace.verbs.extract import extract
+    from maskreg.workspace.verbs.extract_result import extract_result
     from maskreg.workspace.verbs.follow import Followed, Follower, follow
     from maskreg.workspace.verbs.follow_folder import follow_folder
     from maskreg.workspace.verbs.gc import gc
@@ -100,6 +101,7 @@ __all__ = [
     "doctor",
     "errors",
     "extract",
+    "extract_result",
     "follow",
     "follow_folder",
     "gc",

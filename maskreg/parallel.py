@@ -285,7 +285,7 @@ def ordered(
     """
     room = in_flight or jobs + 2
     window: deque[_Batch[TaskT, ResultT]] = deque()
-    with _crew(jobs) as pool:
+    with threads(jobs) as pool:
         try:
             for batch in _batches(tasks, size):
                 window.append(_Batch(pool, work, batch))
@@ -347,7 +347,7 @@ def each(items: Iterable[TaskT], work: Callable[[TaskT], None], jobs: int) -> No
             work(item)
         return
     running: set[Future[None]] = set()
-    with _crew(jobs) as pool:
+    with threads(jobs) as pool:
         for item in items:
             if len(running) == jobs:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -359,7 +359,7 @@ def each(items: Iterable[TaskT], work: Callable[[TaskT], None], jobs: int) -> No
 
 
 @contextmanager
-def _crew(jobs: int) -> Iterator[ThreadPoolExecutor]:
+def threads(jobs: int) -> Iterator[ThreadPoolExecutor]:
     """Threads that are joined at the end; when a signal is the end, they wait for no service before."""
     crew = Crew()
     with ThreadPoolExecutor(jobs, thread_name_prefix="maskreg", initializer=crew.enter) as pool:

@@ -17,7 +17,7 @@ from maskreg.workspace import verbs
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Making": ("extract", "baseline", "combine", "merge", "convert_from", "convert_to"),
-    "Training": ("retrain",),
+    "Training": ("retrain", "extract_result"),
     "Sharing": ("push", "pull", "load", "tag", "mv", "annotate", "remove", "restore"),
     "Applying": ("apply", "apply_", "revert_", "switch_"),
     "Following a run": (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +13,8 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from maskreg.errors import MaskregError, UsageError, WorkerError
+from maskreg.live.alone import Alone
+from maskreg.live.state import is_sharded
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -25,13 +28,14 @@ class Processes:
     """The processes of a group, this one among them.
 
     Attributes:
+        group: the group; None for all processes, as they were first joined.
         ranks: of all processes of the group, in order.
         sent_bytes: what this process has sent with :meth:`deliver`.
     """
 
     def __init__(self, group: ProcessGroup | None, device: torch.device) -> None:
         """Take part; nothing is sent."""
-        self._group = group
+        self.group = group
         self.rank = dist.get_rank()
         self.ranks = sorted(dist.get_process_group_ranks(group))
         self.device = device
@@ -62,8 +66,8 @@ class Processes:
     def gathered(self, value: T) -> list[T]:
         """A value of each process, in the order of the ranks."""
         values: list[Any] = [None] * len(self.ranks)
-        dist.all_gather_object(values, value, self._group)
-        by_rank = dict(zip(dist.get_process_group_ranks(self._group), values, strict=True))
+        dist.all_gather_object(values, value, self.group)
+        by_rank = dict(zip(dist.get_process_group_ranks(self.group), values, strict=True))
         return [by_rank[rank] for rank in self.ranks]
 
     def require_same(self, value: object, subject: str) -> None:
@@ -85,8 +89,8 @@ class Processes:
         }
         received = {rank: torch.empty(n, dtype=torch.uint8, device=self.device) for rank, n in expected.items()}
         # In one order everywhere, as some backends match messages by it.
-        operations = [dist.P2POp(dist.isend, each, rank, self._group) for rank, each in sorted(outgoing.items())]
-        operations += [dist.P2POp(dist.irecv, each, rank, self._group) for rank, each in sorted(received.items())]
+        operations = [dist.P2POp(dist.isend, each, rank, self.group) for rank, each in sorted(outgoing.items())]
+        operations += [dist.P2POp(dist.irecv, each, rank, self.group) for rank, each in sorted(received.items())]
         for work in dist.batch_isend_irecv(operations) if operations else []:
             work.wait()
         return received
@@ -101,3 +105,31 @@ class Processes:
             {rank: sum(each) for rank, each in expected.items()},
         )
         return {rank: np.split(received[rank].cpu().numpy(), np.cumsum(each)[:-1]) for rank, each in expected.items()}
+
+
+def own_group() -> Processes:
+    """All processes, which exchange in main memory and in a group of their own: other threads send in others."""
+    return Processes(dist.new_group(backend="gloo"), torch.device("cpu"))
+
+
+@contextmanager
+def all_processes(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> Iterator[Processes | Alone]:
+    """All processes, for work on a model inside; the one that there is, where torch.distributed is not in use.
+
+    Raises:
+        UsageError: some processes hold parts of the model, and others none.
+    """
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        yield Alone()
+        return
+    processes = own_group()
+    try:
+        sharded = processes.gathered(is_sharded(model))
+        if len({*sharded}) > 1:
+            raise UsageError(
+                f"process {processes.ranks[sharded.index(False)]} holds no part of a model that others hold parts of",
+                hint="call it in all processes with the model that is sharded over them: fully_shard(model)",
+            )
+        yield processes
+    finally:
+        dist.destroy_process_group(processes.group)

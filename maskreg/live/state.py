@@ -5,7 +5,7 @@ Of a model that several processes hold, each reads its own coordinates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,19 @@ import torch
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.base import Checkpoint, Memory
-from maskreg.errors import TryAgainError, WrongCheckpointError
+from maskreg.errors import TryAgainError, UsageError, WrongCheckpointError
 from maskreg.live.held import Held, held, whole
 from maskreg.live.layout import links
 from maskreg.live.memory import CODES, NAMES
-from maskreg.live.naming import find, missing_error
+from maskreg.live.naming import bare, find, missing_error
 from maskreg.live.shards import local_of
 from maskreg.tensors.info import TensorInfo
+
+Positions = npt.NDArray[np.int64]
+Bits = npt.NDArray[Any]
+
+Changes = Iterable[tuple[str, Positions, Bits]]
+"""What has changed of parameters: names, positions in their flat local parts, int64 ``[k]``, and bits there ``[k]``."""
 
 
 class ModelState(Checkpoint):
@@ -55,6 +61,7 @@ class ModelState(Checkpoint):
         if tensors is None:
             named = (model.state_dict(keep_vars=True) if isinstance(model, torch.nn.Module) else model).items()
             tensors = {name: value for name, value in named if isinstance(value, torch.Tensor)}
+        self._tensors = tensors
         self.held: Mapping[str, Held] = dict(_held(expected, tensors, module, rank))
         if not allow_surplus:
             _refuse_surplus(module, tensors, self.held)
@@ -77,6 +84,32 @@ class ModelState(Checkpoint):
 
     def close(self) -> None:
         """Nothing: the model belongs to its owner."""
+
+    def moved(self, changed: Changes) -> dict[str, tuple[Positions, Bits]]:
+        """By tensor, coordinates that may have changed, as numbers among those held of it, and their bits.
+
+        Args:
+            changed: of parameters, each at least once, as ``maskreg.train.changed`` gives it. A tensor that is not one
+                piece of one of these is left out.
+        """
+        tensors = {bare(name): tensor for name, tensor in self._tensors.items()}
+        pieces: dict[int, list[str]] = {}
+        for name, item in self.held.items():
+            if item.local.is_contiguous():
+                pieces.setdefault(item.local.untyped_storage().data_ptr(), []).append(name)
+        found: dict[str, list[tuple[Positions, Bits]]] = {}
+        for parameter, positions, bits in changed:
+            if (tensor := tensors.get(bare(parameter))) is None:
+                hint = "pass changed(optimizer) of the optimizer that trains this model"
+                raise UsageError(f"{parameter} has changed, and is no parameter of this model", hint=hint)
+            local = local_of(tensor.detach())
+            for name in pieces.get(local.untyped_storage().data_ptr(), ()) if local.is_contiguous() else ():
+                piece = self.held[name].local
+                first = int(piece.storage_offset() - local.storage_offset())
+                begin, end = np.searchsorted(positions, [first, first + piece.numel()])
+                found.setdefault(name, []).append((positions[begin:end] - first, bits[begin:end]))
+        joined = {name: [np.concatenate(part) for part in zip(*parts, strict=True)] for name, parts in found.items()}
+        return {name: (positions, bits) for name, (positions, bits) in joined.items()}
 
     def check_unchanged(self) -> None:
         """Raise TryAgainError if an operation of torch has written to a weight since this was created."""

@@ -2,6 +2,16 @@
 
 from maskreg.train.hooks.attach import Attachment, LostUpdateWarning, attach
 from maskreg.train.masks import artifact_of, mask_of
-from maskreg.train.optimizers import Masked, MaskedAdamW, MaskedSGD
+from maskreg.train.optimizers import Masked, MaskedAdamW, MaskedSGD, changed
 
-__all__ = ["Attachment", "LostUpdateWarning", "Masked", "MaskedAdamW", "MaskedSGD", "artifact_of", "attach", "mask_of"]
+__all__ = [
+    "Attachment",
+    "LostUpdateWarning",
+    "Masked",
+    "MaskedAdamW",
+    "MaskedSGD",
+    "artifact_of",
+    "attach",
+    "changed",
+    "mask_of",
+]

@@ -1,16 +1,19 @@
-"""Optimizers on the coordinates of a mask, which may be given by name."""
+"""Optimizers on the coordinates of a mask, which may be given by name; and which weights their steps changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from maskreg.errors import UsageError
 from maskreg.train.masks import MaskLike, mask_of
 from maskreg.train.optim.any_optimizer import PackedOptimizer
 from maskreg.train.optim.gradients import GradientMode
-from maskreg.train.optim.masked import FusedOptimizer, Params
+from maskreg.train.optim.masked import FusedOptimizer, MaskedOptimizer, Params
 from maskreg.train.optim.options import Clip, NonFinite
 from maskreg.train.optim.step import AdamWStep, AdamWUpdate, Backend, Operands, SGDStep, SGDUpdate
 
@@ -124,3 +127,31 @@ class Masked(PackedOptimizer):
         own: dict[str, Any] = {"mask": mask, "max_grad_norm": max_grad_norm, "clip": clip, "nonfinite": nonfinite}
         own |= {"gradients": gradients, "backend": backend}
         super().__init__(params, optimizer, resolve=mask_of, own=own, options=options)
+
+
+def changed(optimizer: Any) -> Iterator[tuple[str, npt.NDArray[np.int64], npt.NDArray[Any]]]:
+    """What has changed of the weights in this process since the last call, found among masked coordinates alone.
+
+    Applied to a copy of the weights as they were at the last call, it gives the weights bit for bit. The first call
+    gives all masked coordinates, which leads from the mask's source to the weights. The bits of masked weights are kept
+    for the next call, 2 bytes for each of bf16. Weights outside the mask, which no step changes, are not looked at.
+
+    Args:
+        optimizer: a masked optimizer, wrapped by Accelerate or not, that has met its model.
+
+    Yields:
+        The name of a parameter in the model; positions in its flat local part, int64 ``[k]``, ascending; and its bits
+        there, unsigned integers of its width ``[k]``, uint16 of bf16. Each parameter comes at least once, and a large
+        one in several parts. What is not asked for stays for the next call.
+
+    Raises:
+        UsageError: the optimizer is not a masked one, or has not met its model.
+    """
+    while not isinstance(optimizer, MaskedOptimizer) and hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    if not isinstance(optimizer, MaskedOptimizer):
+        raise UsageError(
+            f"{type(optimizer).__name__} does not know what it can change",
+            hint="train with MaskedAdamW, MaskedSGD or Masked",
+        )
+    return optimizer.changed()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.live.alone import Alone
     from maskreg.live.processes import Processes
+    from maskreg.live.state import Changes
 
 
 class Pending(NamedTuple):
@@ -68,6 +69,8 @@ class LatestWeights:
         self._baseline: Baseline | None = None
         self._head: Digest | None = None
         self._pending: Pending | None = None
+        # Whether these are the weights of when it was last told what has changed; and will be, once they move on.
+        self._is_exact = self._will_be_exact = False
         # By root, which link says that the chain was in this state; read once for each head.
         self._states: dict[str, str] = {}
         self._states_head: Digest | None = None
@@ -80,16 +83,25 @@ class LatestWeights:
         with ExitStack() as stack:
             self._at(head, weights, processes, stack)
 
-    def moved(self, head: Digest | None, weights: Any, processes: Processes | Alone) -> Publication:
-        """What moved in weights since an artifact, or the source where there is none; called by all processes."""
+    def moved(
+        self, head: Digest | None, weights: Any, processes: Processes | Alone, changed: Changes | None
+    ) -> Publication:
+        """What moved in weights since an artifact, or the source where there is none; called by all processes.
+
+        ``changed``: what can have, since it was last given.
+        """
         with ExitStack() as stack:
             baseline, target = self._at(head, weights, processes, stack)
             assert target is not None
+            is_exact = all(processes.gathered(self._is_exact))
+            self._is_exact = False
 
             def take() -> Publication:
-                publication = Publication.take(baseline, target, processes.rank, self._jobs)
+                among = {} if changed is None else target.moved(changed)  # type: ignore[attr-defined]
+                publication = Publication.take(baseline, target, processes.rank, self._jobs, among if is_exact else {})
                 if hasattr(target, "check_unchanged"):
                     target.check_unchanged()
+                self._is_exact, self._will_be_exact = changed is not None and not publication.moved, changed is not None
                 return publication
 
             return processes.together(take)
@@ -104,12 +116,13 @@ class LatestWeights:
             publication, self._head, self.root = self._pending
             self._pending = None
             publication.advance()
+            self._is_exact = self._will_be_exact
 
     def drop(self) -> None:
         """Free what is held."""
         if self._baseline is not None:
             self._baseline.close()
-        self._baseline, self._pending, self.root = None, None, ""
+        self._baseline, self._pending, self.root, self._is_exact = None, None, "", False
 
     def check(self, link: Link, head: Digest | None) -> None:
         """Refuse a link that does not begin at the weights that are held, or ends where the chain has been."""

@@ -10,10 +10,11 @@ waits for all of them before it writes. So a window is as long as what it gives 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,29 +28,96 @@ from maskreg.device import open_device
 from maskreg.digest import FINGERPRINT_BYTES
 from maskreg.flow.extract.differ import BlockDiff, Differ, PairSpan, compare_movers, spans_of
 from maskreg.flow.extract.extraction import Extraction, Writing
-from maskreg.flow.extract.pairing import StoredAs
+from maskreg.flow.extract.pairing import Pair, StoredAs
 from maskreg.flow.publish.baseline import Baseline, Changed, Facts, Key
+from maskreg.flow.publish.division import Block
 from maskreg.live.alone import Alone
 from maskreg.mask import pack
-from maskreg.parallel import ordered
+from maskreg.parallel import ordered, threads
 from maskreg.tensors.cast import is_finite
-from maskreg.tensors.info import numel_of
+from maskreg.tensors.info import batches, numel_of
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     import numpy.typing as npt
 
     from maskreg.live.processes import Processes
 
     Bytes = npt.NDArray[np.uint8]
 
-_WINDOW_BYTES = 64 << 20
+WINDOW_BYTES = 64 << 20
 """What the first process holds of all others at a time, about."""
 
-_SPAN_BYTES = 1 << 12
+SPAN_BYTES = 1 << 12
 """What a span takes in which nothing moved."""
 
 
-class Coding:
+class Shared(ABC):
+    """Codes spans of pairs, each in the process that owns it."""
+
+    def __init__(self, pairs: tuple[Pair, ...], blocks: Sequence[Block]) -> None:
+        """``blocks``: of all pairs, by the process that owns them."""
+        self._pairs = pairs
+        self._owners = {block.key: block.owner for block in blocks}
+
+    @abstractmethod
+    def __call__(self, span: PairSpan) -> BlockDiff:
+        """Code a span that this process owns; on any thread."""
+
+    @abstractmethod
+    def size_of(self, span: PairSpan) -> int:
+        """What is coded of a span takes so many bytes, about; the same in all processes."""
+
+    def window(self, spans: Sequence[PairSpan]) -> AbstractContextManager[None]:
+        """Owners have what these spans need, inside; called by all processes."""
+        return nullcontext()
+
+    def add_all(self, writing: Writing | None, processes: Processes | Alone, jobs: int, most: int) -> None:
+        """Code all spans, and add them to the artifact that the first process is writing; called by all.
+
+        ``most``: bytes of a window, about.
+        """
+        if isinstance(processes, Alone):
+            assert writing is not None
+            for diff in ordered(self, spans_of(self._pairs), jobs=jobs, size=numel_of):
+                writing.add(diff)
+            return
+        # The same threads for all windows, as each keeps the memory that the codec works in.
+        with threads(jobs) as pool:
+            for spans in batches(spans_of(self._pairs), most, self.size_of):
+                with self.window(spans):
+                    self._add(writing, processes, pool, spans)
+
+    def _add(
+        self, writing: Writing | None, processes: Processes, pool: ThreadPoolExecutor, spans: Sequence[PairSpan]
+    ) -> None:
+        first = processes.ranks[0]
+        owned = defaultdict[int, list[PairSpan]](list)
+        for span in spans:
+            owned[self.owner(span, first)].append(span)
+        diffs = processes.together(lambda: [*pool.map(self, owned[processes.rank])])
+        parcels = [] if writing else [_parcel(diff) for diff in diffs]
+        headers = processes.gathered([parcel.header for parcel in parcels])
+        arrays = [array for parcel in parcels for array in parcel.arrays]
+        received = processes.deliver({first: arrays} if arrays else {})
+        coded = {
+            rank: iter(diffs) if rank == first else _opened(owned[rank], of_rank, received.get(rank, []))
+            for rank, of_rank in zip(processes.ranks, headers, strict=True)
+        }
+
+        def write() -> None:
+            for span in spans if writing else ():
+                writing.add(replace(next(coded[self.owner(span, first)]), span=span))  # type: ignore[union-attr]
+
+        processes.together(write)
+
+    def owner(self, span: PairSpan, first: int) -> int:
+        """The process that codes a span; an empty tensor, which has no block, is the first one's."""
+        return self._owners.get((span.pair.name, span.start), first)
+
+
+class Coding(Shared):
     """Codes spans of a baseline and what it was changed into, each in the process that owns it."""
 
     def __init__(
@@ -64,13 +132,13 @@ class Coding:
 
         ``facts`` becomes what is known of blocks that are coded here, as they are afterwards.
         """
+        super().__init__(extraction.pairs, baseline.blocks)
         assert extraction.codec is not None
         self._codec, self._of, self._facts = extraction.codec, extraction, facts
-        self._pairs, self._reversible = extraction.pairs, extraction.reversible
+        self._reversible = extraction.reversible
         self._baseline, self._changed, self._moved = baseline, changed, moved
         # Raw bits of tensors that are stored whole if any bit differs, which is known before they are read.
         self._changing = {name for name, _ in moved}
-        self._owners = {block.key: block.owner for block in baseline.blocks}
         device = open_device("cpu")
         self._diff = Differ(baseline, changed, extraction.rule, extraction.codec, extraction.reversible, device)
 
@@ -122,54 +190,12 @@ class Coding:
         )
         return BlockDiff(span, facts.leaves, after.leaves, bool(movers.positions.size), record)
 
-    def add_all(self, writing: Writing | None, processes: Processes | Alone, jobs: int) -> None:
-        """Code all spans, and add them to the artifact that the first process is writing; called by all."""
-        if isinstance(processes, Alone):
-            assert writing is not None
-            for diff in ordered(self, spans_of(self._pairs), jobs=jobs, size=numel_of):
-                writing.add(diff)
-            return
-        first = processes.ranks[0]
-        for window in self._windows():
-            owned = defaultdict[int, list[PairSpan]](list)
-            for span in window:
-                owned[self._owner(span, first)].append(span)
-            code = partial(ordered, self, owned[processes.rank], jobs=jobs, size=numel_of)
-            diffs = processes.together(lambda code=code: list(code()))  # type: ignore[misc]
-            parcels = [] if writing else [_parcel(diff) for diff in diffs]
-            headers = processes.gathered([parcel.header for parcel in parcels])
-            arrays = [array for parcel in parcels for array in parcel.arrays]
-            received = processes.deliver({first: arrays} if arrays else {})
-            coded = {
-                rank: iter(diffs) if rank == first else _opened(owned[rank], of_rank, received.get(rank, []))
-                for rank, of_rank in zip(processes.ranks, headers, strict=True)
-            }
-            processes.together(partial(self._add, writing, window, coded, first))
-
-    def _add(
-        self, writing: Writing | None, window: Sequence[PairSpan], coded: Mapping[int, Iterator[BlockDiff]], first: int
-    ) -> None:
-        for span in window if writing else ():
-            diff = next(coded[self._owner(span, first)])
-            writing.add(replace(diff, span=span))  # type: ignore[union-attr]
-
-    def _owner(self, span: PairSpan, first: int) -> int:
-        # An empty tensor has no block.
-        return self._owners.get((span.pair.name, span.start), first)
-
-    def _windows(self) -> Iterator[list[PairSpan]]:
-        window: list[PairSpan] = []
-        size = 0
-        for span in spans_of(self._pairs):
-            window.append(span)
-            size += _SPAN_BYTES + 4 * self._moved.get((span.pair.name, span.start), 0)
-            if self._is_whole(span) and span.pair.source:
-                size += numel_of(span) * span.pair.source.item_bytes * (1 + self._reversible)
-            if size > _WINDOW_BYTES:
-                yield window
-                window, size = [], 0
-        if window:
-            yield window
+    def size_of(self, span: PairSpan) -> int:
+        """See :class:`Shared`."""
+        size = SPAN_BYTES + 4 * self._moved.get((span.pair.name, span.start), 0)
+        if self._is_whole(span) and span.pair.source:
+            size += numel_of(span) * span.pair.source.item_bytes * (1 + self._reversible)
+        return size
 
     def _is_whole(self, span: PairSpan) -> bool:
         return span.pair.stored_as in (StoredAs.WIDE, StoredAs.OPAQUE) and span.pair.name in self._changing

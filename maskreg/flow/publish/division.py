@@ -65,6 +65,17 @@ def undivided(tensors: Mapping[str, TensorInfo]) -> list[Block]:
     ]
 
 
+def owned_by(rank: int, held: Mapping[str, Held]) -> list[Block]:
+    """All blocks of all tensors, for one process that gets them from those with which it holds a tensor."""
+    from maskreg.live.held import pieces
+
+    return [
+        Block(name, start, stop, rank, dict(pieces(own, start, stop)) if rank in own.of else {}, own.of)
+        for name, own in held.items()
+        for start, stop in blocks_of(sum(runs.numel for runs in own.of.values()))
+    ]
+
+
 def divided(tensors: Mapping[str, TensorInfo], held: Mapping[str, Held], processes: Processes) -> list[Block]:
     """All blocks of all tensors, in order; every process must call it, with the same tensors."""
     # Late: it needs torch, which one process alone can do without.

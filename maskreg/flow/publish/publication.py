@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from maskreg.errors import PairMismatchError
 from maskreg.flow.extract.extraction import Extraction, ExtractResult, Writing
 from maskreg.flow.extract.pairing import Pair, fold_tied, paired
 from maskreg.flow.publish.baseline import Baseline, Changed, Facts, Key
-from maskreg.flow.publish.coding import Coding
+from maskreg.flow.publish.coding import WINDOW_BYTES, Coding
 from maskreg.flow.publish.division import Block
 from maskreg.flow.publish.moved import Kept, Moved, moved_between, packed, unpacked
 from maskreg.parallel import ordered
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from maskreg.live.processes import Processes
 
     Bytes = npt.NDArray[np.uint8]
+    Among = Mapping[str, tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,12 @@ class Publication:
     facts: dict[Key, Facts] = field(default_factory=dict)
 
     @classmethod
-    def take(cls, baseline: Baseline, target: Checkpoint, rank: int, jobs: int) -> Publication:
-        """Find what moved; reads this process's part of the weights once.
+    def take(
+        cls, baseline: Baseline, target: Checkpoint, rank: int, jobs: int, among: Among = MappingProxyType({})
+    ) -> Publication:
+        """Find what moved; reads this process's part of the weights once, but for tensors that are ``among`` others.
+
+        ``among``: coordinates that can have moved, numbered among those that this process holds, and their bits.
 
         Raises:
             PairMismatchError: tensors have other names, shapes or dtypes than the baseline's.
@@ -87,8 +93,15 @@ class Publication:
 
         def compare(block: Block) -> tuple[Key, Kept | None]:
             taken = block.taken[rank]
-            values = baseline.cast(block.name, target.read(block.name, taken.start, taken.stop), target)
-            moved = moved_between(baseline.own(block), values)
+            if block.name in among:
+                numbers, values = among[block.name]
+                here = slice(*np.searchsorted(numbers, [taken.start, taken.stop]))
+                numbers, values = numbers[here] - taken.start, baseline.cast(block.name, values[here], target)
+                where = np.flatnonzero(baseline.own(block)[numbers] != values)
+                moved = Moved(numbers[where].astype(np.uint32), values[where])
+            else:
+                values = baseline.cast(block.name, target.read(block.name, taken.start, taken.stop), target)
+                moved = moved_between(baseline.own(block), values)
             if not moved.positions.size:
                 return block.key, None
             if block.owner == rank:
@@ -130,7 +143,7 @@ class Publication:
                 return stack.enter_context(extraction.writing(root, self.jobs)) if is_first else None
 
             writing = processes.together(begin)
-            coding.add_all(writing, processes, self.jobs)
+            coding.add_all(writing, processes, self.jobs, WINDOW_BYTES)
             return processes.together(
                 lambda: None if writing is None else writing.finish(parents=parents, recipe=recipe)
             )

@@ -1,8 +1,8 @@
-"""Publishing from Hugging Face's Trainer: after every step, at every save, or once at the end."""
+"""Publishing from Hugging Face's Trainer, after every step, at every save or at the end; and storing the result."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 import torch
@@ -78,3 +78,23 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
     def _collect(self) -> None:
         if (published := self._publisher.wait()) is not None:
             self.published.append(published)
+
+
+class ResultCallback(TrainerCallback):  # type: ignore[misc]
+    """Stores what the training has changed as an artifact when it ends; of a sharded model, without gathering it.
+
+    ``ResultCallback(maskreg.extract_result, "lab/mask:v1", name="lab/result")``: the first argument is called with the
+    model and the others, in all processes.
+
+    Attributes:
+        stored: what it returned, a ``maskreg.Extracted`` in the first process; None until the training ends.
+    """
+
+    def __init__(self, extract: Callable[..., Any], *given: Any, **options: Any) -> None:
+        """Take what extracts a result, and what it takes beside the model."""
+        self._extract, self._given, self._options = extract, given, options
+        self.stored: Any = None
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        """Store the result."""
+        self.stored = self._extract(given["model"], *self._given, **self._options)

@@ -6,10 +6,12 @@ import math
 import weakref
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch._compile import _disable_dynamo
 
@@ -244,6 +246,13 @@ class MaskedOptimizer(torch.optim.Optimizer):
 
     def _backend_of(self, *tensors: torch.Tensor) -> Backend:
         return backend_of(*tensors, preferred=self._backend)
+
+    def changed(self) -> Iterator[tuple[str, npt.NDArray[np.int64], npt.NDArray[Any]]]:
+        """See :func:`maskreg.train.changed`."""
+        for item in self._bound_parameters():
+            for positions, bits in item.changed():
+                codes = bits.cpu().numpy()
+                yield item.name, positions.cpu().numpy(), codes.view(f"<u{codes.itemsize}")
 
     # -- state
 

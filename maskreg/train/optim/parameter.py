@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import xxhash
 
 from maskreg.errors import UsageError
+from maskreg.live.memory import CODES
 from maskreg.live.shards import Layout, Order, cut, layout_of, local_of
 from maskreg.mask.packed import TensorMask
 from maskreg.tensors.info import batches
@@ -78,6 +79,7 @@ class MaskedParameter:
         bits: mask of the local part.
         fingerprint: xxh3-128 of the whole tensor's mask.
         shape: of the local part when its mask was found.
+        seen: bits of masked weights when :meth:`changed` last looked, by slices of the mask.
     """
 
     name: str
@@ -88,6 +90,7 @@ class MaskedParameter:
     bits: Bits
     fingerprint: bytes
     shape: torch.Size
+    seen: dict[int, torch.Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, parameter: torch.Tensor, group: dict[str, Any], mask: TensorMask) -> MaskedParameter:
@@ -114,6 +117,24 @@ class MaskedParameter:
         if self.layout.mesh is not None and grad.placements != self.parameter.placements:  # type: ignore[attr-defined]
             grad = grad.redistribute(placements=self.parameter.placements)  # type: ignore[attr-defined]
         return local_of(grad).reshape(-1)
+
+    def changed(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Where masked weights have other bits than at the last call, and these bits; all of them at the first.
+
+        Yields:
+            Positions in the flat local part, int64 ``[k]``, ascending, and integers of the weights' width, ``[k]``; a
+            slice of the mask at a time, at least one. What is not asked for stays for the next call.
+        """
+        flat = self.weights.contiguous().reshape(-1).view(CODES[self.weights.element_size()])
+        if not self.bits.nnz:
+            yield torch.empty(0, dtype=torch.int64), flat[:0]
+        for number, (part, offsets) in enumerate(self.bits.masked_slices()):
+            now = flat[part.coordinates].index_select(0, offsets)
+            before, self.seen[number] = self.seen.get(number), now
+            if before is not None and before.dtype == now.dtype:
+                where = (now != before.to(now.device)).nonzero().squeeze(1)
+                offsets, now = offsets[where], now[where]
+            yield offsets + part.coordinates.start, now
 
     def check_shape(self) -> None:
         """Reject a gradient's parameter whose coordinates no longer match the mask."""

@@ -7,21 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.checkpoint.plan import plan_like
-from maskreg.checkpoint.writing import write_checkpoint
 from maskreg.errors import DataError, TryAgainError, UsageError
-from maskreg.live.memory import CODES, DTYPES
-from maskreg.live.naming import find
-from maskreg.live.state import ModelState
+from maskreg.flow.publish.saving import save_like, state_of
+from maskreg.live.memory import DTYPES
 from maskreg.mask.packed import Mask
-from maskreg.parallel import is_first
 from maskreg.tensors.info import FLOAT
 from maskreg.train.hooks.trainer import MaskCallback, masked_adamw, masked_sgd
 from maskreg.train.retrain.folder import RunFolder
@@ -30,7 +25,6 @@ from maskreg.train.retrain.setup import RECIPES, arguments, calling, trl
 from maskreg.version import __version__
 
 _LIBRARIES = ("torch", "transformers", "trl", "numpy")
-_COPY_NUMEL = 1 << 22
 
 
 StepListener = Callable[[Mapping[str, Any]], None]
@@ -53,7 +47,7 @@ def train(folder: RunFolder, run: PreparedRun, source: Checkpoint, listener: Ste
             model = trainer.model
         else:  # Trainer would take a step more
             model = load_model(str(save), source, setup.dtype)
-        write_result(model, source, folder.model)
+        save_like(model, source, folder.model)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise TryAgainError(
             f"memory ran out: {str(error).strip().partition(chr(10))[0] or type(error).__name__}",
@@ -102,16 +96,6 @@ def load_model(path: str, checkpoint: Checkpoint, dtype: str) -> torch.nn.Module
     return model.train()  # type: ignore[no-any-return]
 
 
-def state_of(model: torch.nn.Module, source: Checkpoint) -> ModelState:
-    """The parameters of a model as the source's tensors, whole ones of a sharded model; a collective call."""
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    floats = [name for name, info in source.tensors.items() if info.dtype in FLOAT]
-    joins = find(floats, parameters, model).joins
-    held = {name: source.tensors[name] for join in joins for group in join.sources for name in group}
-    whole = {name: getattr(p.detach(), "full_tensor", lambda p=p: p)() for name, p in parameters.items()}
-    return ModelState(model, held, tensors=whole, allow_surplus=True)
-
-
 def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None:
     """Reject training in a narrower dtype than weights are stored in."""
     for name, info in state_of(model, source).tensors.items():
@@ -121,28 +105,6 @@ def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None
             if stored == "F64":
                 raise DataError(text, hint="store all of it in F64, and train it in the stored dtype")
             raise DataError(text, options={"dtype": "float32"})
-
-
-def write_result(model: torch.nn.Module, source: Checkpoint, out: Path) -> None:
-    """Write the model as a checkpoint with the source's files, tensor order and dtypes, whole or not at all.
-
-    What is no parameter of the model is copied. A collective call, of which the first process writes.
-    """
-    state = state_of(model, source)
-    if not is_first():
-        return
-    with write_checkpoint(out, plan_like(source)) as writer:
-        for info in source.tensors.values():
-            for start in range(0, info.numel, _COPY_NUMEL):
-                stop = min(start + _COPY_NUMEL, info.numel)
-                if info.name not in state.tensors:
-                    writer.write(source.read(info.name, start, stop))
-                    continue
-                bits, held = state.read(info.name, start, stop), state.tensors[info.name].dtype
-                if held != info.dtype:
-                    cast = torch.from_numpy(bits.view(f"i{bits.itemsize}")).view(DTYPES[held]).to(DTYPES[info.dtype])
-                    bits = cast.view(CODES[info.item_bytes]).numpy().view(f"u{info.item_bytes}")
-                writer.write(bits)
 
 
 class _Progress(TrainerCallback):  # type: ignore[misc]

@@ -73,7 +73,7 @@ def verify(source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Prog
     """
     exact = parse_rule("exact")
 
-    def count(block: tuple[TensorInfo, int, int, Packed | None]) -> tuple[TensorInfo, int, int, int]:
+    def count(block: tuple[TensorInfo, int, int, Packed | None]) -> tuple[TensorInfo, int, int]:
         info, start, stop, packed = block
         before, after = (side.read(info.name, start, stop) for side in (source, result))
         bits, visible = np.zeros(-(-(stop - start) // 64) * 8, np.uint8), 0
@@ -83,15 +83,15 @@ def verify(source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Prog
                 bits = packed[start // 8 : start // 8 + bits.size]
         changed = pack(before != after)
         progress.advance(2 * before.nbytes)
-        return info, nnz_of(bits), visible, nnz_of(changed) - overlap(changed, bits)
+        return info, visible, nnz_of(changed) - overlap(changed, bits)
 
     progress.start("verify", sum(2 * info.nbytes for info in source.tensors.values()))
     counted = ordered(count, _blocks(source, mask), jobs=worker_count(None), size=lambda block: block[2] - block[1])
-    trained = visible = 0
+    visible = 0
     outside: Counter[str] = Counter()
     with closing(counted) as results:
-        for info, in_mask, moved, wrong in results:
-            trained, visible = trained + in_mask, visible + moved
+        for info, moved, wrong in results:
+            visible += moved
             outside[info.name] += wrong
     if outside.total():
         named = ", ".join(f"{name} ({wrong:,})" for name, wrong in outside.most_common(_MAX_NAMED) if wrong)
@@ -100,7 +100,7 @@ def verify(source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Prog
             tuple(name for name, wrong in outside.items() if wrong),
             hint="keep the run's folder and report this: no step may change them",
         )
-    numel = sum(info.numel for info in source.tensors.values() if info.dtype in FLOAT)
+    numel, trained = _sizes(source, mask)
     return {
         "coordinates": numel,
         "trained": trained,
@@ -108,6 +108,12 @@ def verify(source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Prog
         "density": trained / max(numel, 1),
         "visible_density": visible / max(numel, 1),
     }
+
+
+def _sizes(source: Checkpoint, mask: Mask) -> tuple[int, int]:
+    """Floating-point coordinates, and those in the mask."""
+    rows = [info for info in source.tensors.values() if info.dtype in FLOAT]
+    return sum(info.numel for info in rows), sum(mask[info.name].nnz for info in rows if info.name in mask)
 
 
 def _blocks(source: Checkpoint, mask: Mask) -> Iterator[tuple[TensorInfo, int, int, Packed | None]]:
@@ -138,8 +144,7 @@ def store(folder: RunFolder, run: PreparedRun, home: Path, *, progress: Progress
 
 def plan(run: PreparedRun, source: Checkpoint) -> dict[str, Any]:
     """What a run would train, without training."""
-    rows = [info for info in source.tensors.values() if info.dtype in FLOAT and info.name in run.mask]
-    numel, trained = sum(info.numel for info in rows), sum(run.mask[info.name].nnz for info in rows)
+    numel, trained = _sizes(source, run.mask)
     return {
         "parameters": numel,
         "trained": trained,

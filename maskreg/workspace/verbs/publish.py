@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.flow.publish.publication import Publication
     from maskreg.live.processes import Processes
+    from maskreg.live.state import Changes
 
 
 WeightsLike: TypeAlias = "torch.nn.Module | Mapping[str, torch.Tensor] | str | Path | Checkpoint"
@@ -142,6 +143,7 @@ class Publisher(Closing):
         self,
         weights: WeightsLike,
         *,
+        changed: Changes | None = None,
         meta: Mapping[str, str] | None = None,
         async_: bool = False,
         when_busy: Literal["wait", "skip"] = "wait",
@@ -154,6 +156,9 @@ class Publisher(Closing):
 
         Args:
             weights: a model, its state dict, or a checkpoint; wider weights than the source's are cast to bf16.
+            changed: ``maskreg.train.changed(optimizer)`` of the masked optimizer that trains the model, for no other
+                reader and at every call: what moved of its parameters is looked for there, and not in all of their
+                weights. Other tensors, and all of them at the first call or after a failure, are compared whole.
             meta: metadata of this link, such as ``{"step": "40"}``.
             async_: return when it is known what moved; code, store and push it on a thread, beside the next step. An
                 error of it is raised by the next call, by :meth:`wait` or by :meth:`close`.
@@ -174,6 +179,8 @@ class Publisher(Closing):
             raise UsageError(f"when_busy={when_busy!r}: pass 'wait' or 'skip'")
         if weights is None:
             raise UsageError("no weights were given; pass a model, its state dict, or a checkpoint")
+        if changed is not None and not is_model(weights):
+            raise UsageError("changed is of a model in memory", hint="pass the model, or leave changed out")
         processes, beside = self._processes(weights)
         busy = self._running is not None and not self._running.done()
         if when_busy == "skip" and any(processes.gathered(busy)):
@@ -181,7 +188,7 @@ class Publisher(Closing):
         processes.together(self.wait)
         naming, head = self._naming(processes)
         begun = time.monotonic()
-        publication = processes.together(lambda: self._latest).moved(head, weights, processes)
+        publication = processes.together(lambda: self._latest).moved(head, weights, processes, changed)
         seconds = {"find": time.monotonic() - begun}
         if not async_:
             return self._published(publication, seconds, naming, head, meta, processes)
@@ -318,14 +325,9 @@ class Publisher(Closing):
         if not is_sharded(weights):  # type: ignore[arg-type]
             return Alone(), Alone()
         if self._groups is None:
-            import torch
-            import torch.distributed as dist
+            from maskreg.live.processes import own_group
 
-            from maskreg.live.processes import Processes
-
-            # Groups of their own, as a thread must not send among what the training sends.
-            first, second = (Processes(dist.new_group(backend="gloo"), torch.device("cpu")) for _ in range(2))
-            self._groups = first, second
+            self._groups = own_group(), own_group()
         return self._groups
 
     def _naming(self, processes: Processes | Alone) -> tuple[Naming | None, Digest | None]:

@@ -99,6 +99,19 @@ def pull(
     )
 
 
+def with_mask(workspace: Workspace, artifact: ArtifactLike) -> Named:
+    """Open an artifact with its mask, from the local registry or else pulled into it."""
+    try:
+        named = workspace.find(artifact)
+        named.artifact.require("mask")
+        return named
+    except NotFoundError:
+        ref = workspace.parse(artifact)
+        if not isinstance(ref, Ref) or workspace.remote_to_ask() is None:
+            raise
+    return pull(ref, parts=("mask",), workspace=workspace)
+
+
 def _name(workspace: Workspace, artifact: ArtifactLike, source: Registry | None) -> Ref:
     try:
         return workspace.name_of(artifact, source)

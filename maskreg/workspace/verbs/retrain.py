@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError, UsageError
+from maskreg.errors import UsageError
 from maskreg.extras import requiring
 from maskreg.parallel import is_first, worker_count
 from maskreg.progress import SILENT, Progress
@@ -15,7 +15,7 @@ from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Naming, remember
-from maskreg.workspace.verbs.pull import pull
+from maskreg.workspace.verbs.pull import with_mask
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
 
 if TYPE_CHECKING:
@@ -170,19 +170,6 @@ def plan(
             return plan_run(prepared, checkpoint)
 
 
-def _with_mask(workspace: Workspace, artifact: ArtifactLike) -> Named:
-    """An artifact with its mask, from the local registry or else pulled into it."""
-    try:
-        named = workspace.find(artifact)
-        named.artifact.require("mask")
-        return named
-    except NotFoundError:
-        ref = workspace.parse(artifact)
-        if not isinstance(ref, Ref) or workspace.remote_to_ask() is None:
-            raise
-    return pull(ref, parts=("mask",), workspace=workspace)
-
-
 def _prepared(
     workspace: Workspace,
     given: ArtifactLike | None,
@@ -200,7 +187,7 @@ def _prepared(
     folder = RunFolder(Path(out))
     folder.has_run()  # before anything is searched or read
     request = RunRequest(**options)
-    named = None if given is None else _with_mask(workspace, given)
+    named = None if given is None else with_mask(workspace, given)
     artifact = named.artifact if named else None
     if artifact is None and (request.control != FULL or source is None):
         hint = "name one; or train all coordinates of a source with the control full"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import maskreg
+from maskreg.checkpoint import open_checkpoint
+from maskreg.flow.publish.saving import save_like
 from tests.checkpoints import Tensor, bf16, f32, moved
 from tests.flow.apply.sharding import plain
 from tests.ranks import end_process, write_results
@@ -94,6 +97,56 @@ def digest_of(published: maskreg.Published | None) -> str:
     return "" if published is None else str(published.digest)
 
 
+def results(directory: Path, workspace: maskreg.Workspace) -> dict[str, list[str]]:
+    """Digests of what each step is as a result, by how the model is sharded."""
+    steps = [plain(directory / f"step-{number}") for number in range(1, STEPS + 1)]
+    source = directory / "step-0"
+
+    def extracted(step: Mapping[str, torch.Tensor]) -> str:
+        result = maskreg.extract_result(step, source=source, name="toy/result", workspace=workspace)
+        return "" if result is None else str(result.digest)
+
+    ways = placements(dist.get_world_size())
+    return {name: [extracted(distributed(step, way)) for step in steps] for name, way in ways.items()} | {
+        "copies": [extracted(steps[0])]
+    }
+
+
+def refusals(directory: Path, workspace: maskreg.Workspace) -> dict[str, str]:
+    """What no result is made of, with one fault on one process or on all."""
+    way, source, rank = placements(dist.get_world_size())["fsdp"], directory / "step-0", dist.get_rank()
+    first = distributed(plain(directory / "step-1"), way)
+    moved_on = distributed(plain(directory / "step-2"), way)
+    lacking = {name: tensor for name, tensor in first.items() if name != "rows" or not rank}
+    whole = first if rank else plain(directory / "step-1")
+    aside = directory / "aside"
+
+    def refused(model: Mapping[str, torch.Tensor], *given: Any, **options: Any) -> str:
+        return error_of(lambda: maskreg.extract_result(model, *given, workspace=workspace, **options))
+
+    found = {
+        "surplus": refused({**first, **({"extra": torch.ones(3)} if rank else {})}, source=source),
+        "missing": refused(lacking, source=source),
+        "without a shard": refused(whole, source=source),
+        "outside the mask": refused(moved_on, "toy/mask", source=source),
+        "mask of another model": refused(first, "toy/mask", source=directory / "moe/source"),
+        "no such mask": refused(first, "toy/none"),
+        "neither": refused(first),
+    }
+    dist.barrier()
+    if not rank:
+        source.rename(aside)
+    dist.barrier()
+    found["moved away"] = refused(first, "toy/mask")
+    dist.barrier()
+    if not rank:
+        aside.rename(source)
+    dist.barrier()
+    stored = maskreg.extract_result(first, "toy/mask", name="toy/masked", workspace=workspace)
+    found["stored"] = "" if stored is None else str(stored.digest)
+    return found
+
+
 def every_way(directory: Path, workspace: maskreg.Workspace) -> dict[str, list[str]]:
     """Digests of the links, by how the model is sharded; the last link by a publisher that starts again."""
     steps = [plain(directory / f"step-{number}") for number in range(1, STEPS + 1)]
@@ -158,8 +211,10 @@ def main(directory: Path) -> None:
                 maskreg.remotes.add("team", directory / "team", workspace=workspace)
             dist.barrier()
         found["ways"] = every_way(directory, workspace)
+        found["results"] = results(directory, workspace)
         if (directory / "moe").is_dir():
             found["failures"] = failures(directory, workspace)
+            found["refusals"] = refusals(directory, workspace)
             # Late: it takes each process seconds.
             from transformers import AutoModelForCausalLM
             from transformers.utils import logging
@@ -171,6 +226,8 @@ def main(directory: Path) -> None:
             source, parts = directory / "moe/source", ("mask", "delta")
             with maskreg.Publisher("toy/moe", source=source, parts=parts, workspace=workspace) as publisher:
                 found["moe"] = digest_of(publisher.publish(model))
+            with closing(open_checkpoint(source)) as checkpoint:
+                save_like(model, checkpoint, directory / "moe/saved")
     write_results(directory, found)
 
 

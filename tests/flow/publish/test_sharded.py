@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import torch
 
 import maskreg
 from tests.checkpoints import make_checkpoint
+from tests.flow.apply.sharding import plain
+from tests.flow.making import stored
 from tests.flow.publish.sharding import placements, states
 from tests.live import models
 from tests.live.quiet import quiet
@@ -41,7 +45,16 @@ def directory(world: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for side in ("source", "target"):
             model.save_pretrained(path / "moe" / side)
             perturb(model)
+    with opened(path / "home") as workspace:
+        maskreg.extract(path / "step-0", path / "step-1", "toy/mask", family="toy", workspace=workspace)
     return path
+
+
+@contextmanager
+def opened(home: Path) -> Iterator[maskreg.Workspace]:
+    """The registry in a folder."""
+    with maskreg.Workspace(maskreg.Settings(home=home, config_path=home / "config.toml")) as workspace:
+        yield workspace
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +66,7 @@ def ranks(world: int, directory: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def alone(directory: Path) -> list[str]:
     """Digests of the links that one process publishes of the same weights."""
-    home = directory / "alone"
-    settings = maskreg.Settings(home=home, config_path=home / "config.toml")
-    with maskreg.Workspace(settings) as workspace:
+    with opened(directory / "alone") as workspace:
         links = [
             maskreg.publish(directory / f"step-{number}", "toy/run", source=directory / "step-0", workspace=workspace)
             for number in (1, 2, 3)
@@ -70,13 +81,46 @@ def test_links_are_those_of_one_process(ranks: list[dict[str, Any]], alone: list
     assert others == [dict.fromkeys(placements(world), [""] * 3)] * (world - 1)
 
 
+@pytest.mark.usefixtures("quiet")
+def test_results_are_those_of_saved_folders(ranks: list[dict[str, Any]], directory: Path, world: int) -> None:
+    source = directory / "step-0"
+    with opened(directory / "extracted") as workspace:
+        steps = [directory / f"step-{number}" for number in (1, 2, 3)]
+        extracted = [maskreg.extract(source, step, workspace=workspace) for step in steps]
+        alone = [maskreg.extract_result(plain(step), source=source, workspace=workspace) for step in steps]
+    saved = [str(each.digest) for each in extracted]
+    assert [str(each.digest) for each in alone if each] == saved
+    first, *others = (of["results"] for of in ranks)
+    assert first == {**dict.fromkeys(placements(world), saved), "copies": saved[:1]}
+    assert others == [{**dict.fromkeys(placements(world), [""] * 3), "copies": [""]}] * (world - 1)
+
+
+@TWO
+def test_no_result_is_made_of_what_is_not_one(ranks: list[dict[str, Any]], directory: Path) -> None:
+    expected = {
+        "surplus": "WrongCheckpointError",
+        "missing": "WrongCheckpointError",
+        "without a shard": "UsageError",
+        "outside the mask": "PairMismatchError",
+        "mask of another model": "WrongCheckpointError",
+        "no such mask": "NotFoundError",
+        "neither": "UsageError",
+        "moved away": "NotFoundError",
+    }
+    with opened(directory / "home") as workspace:
+        stored, mask = (workspace.find(f"toy/{name}") for name in ("masked", "mask"))
+    assert (str(stored.digest), stored.card.family) == (ranks[0]["refusals"]["stored"], "toy")
+    assert stored.digest == mask.digest
+    for rank, of in enumerate(ranks):
+        assert of["refusals"] == {**expected, "stored": ranks[0]["refusals"]["stored"] if rank == 0 else ""}
+
+
 @TWO
 def test_fused_and_stacked_parameters_are_published_apart(ranks: list[dict[str, Any]], directory: Path) -> None:
-    home = directory / "alone-moe"
-    settings = maskreg.Settings(home=home, config_path=home / "config.toml")
-    with maskreg.Workspace(settings) as workspace:
+    with opened(directory / "alone-moe") as workspace:
         source, target = directory / "moe/source", directory / "moe/target"
         assert ranks[0]["moe"] == str(maskreg.extract(source, target, workspace=workspace).digest)
+    assert stored(directory / "moe/saved") == stored(target)
 
 
 @TWO

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
+from shutil import copy
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from transformers import Trainer
 
 import maskreg
 from maskreg.errors import UsageError
-from maskreg.train.hooks.publishing import PublishCallback
+from maskreg.train import MaskedAdamW, changed
+from maskreg.train.hooks.publishing import PublishCallback, ResultCallback
+from tests.live import models
 from tests.train.hooks.test_trainer import arguments, model_of
+from tests.train.optim.training import masked
 from tests.train.training import rows
 
 pytestmark = [
@@ -44,6 +50,51 @@ def test_steps_saves_or_the_end_are_published(
         follower.step()
     for (name, trained), (_, followed) in zip(model.named_parameters(), served.named_parameters(), strict=True):
         assert torch.equal(trained, followed), name
+
+
+def test_what_an_optimizer_has_changed_is_published_as_if_all_were_compared(tmp_path: Path) -> None:
+    model: Any = models.qwen3_moe().to(torch.bfloat16)
+    model.save_pretrained(tmp_path / "source")
+    optimizer = MaskedAdamW(model.named_parameters(), lr=1e-3, mask=masked(model))
+    settings = maskreg.Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")
+    with ExitStack() as stack:
+        workspace = stack.enter_context(maskreg.Workspace(settings))
+        told, comparing = (
+            stack.enter_context(maskreg.Publisher(name, source=tmp_path / "source", workspace=workspace))
+            for name in ("toy/told", "toy/comparing")
+        )
+        for step in range(5):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            optimizer.step()
+            if step == 2:  # compared whole now, and what was told until then is not lost
+                with pytest.raises(UsageError):
+                    told.publish(model, changed=[*changed(optimizer), ("other", np.zeros(1, np.int64), np.zeros(1))])
+            links: list[Any] = [told.publish(model, changed=changed(optimizer)), comparing.publish(model)]
+            assert links[0].digest == links[1].digest
+        again = told.publish(model, changed=changed(optimizer))
+        assert again is not None
+        assert again.moved is False
+        with pytest.raises(UsageError):
+            told.publish(tmp_path / "source", changed=changed(optimizer))
+
+
+def test_the_result_of_a_training_is_what_extracting_its_folder_gives(tmp_path: Path) -> None:
+    model = model_of()
+    model.save_pretrained(tmp_path / "source")  # type: ignore[operator]
+    settings = maskreg.Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")
+    with maskreg.Workspace(settings) as workspace:
+        callback = ResultCallback(
+            maskreg.extract_result, source=tmp_path / "source", name="toy/result", workspace=workspace
+        )
+        trainer = Trainer(model, arguments(tmp_path / "run"), train_dataset=rows(), callbacks=[callback])
+        trainer.train()
+        model.save_pretrained(tmp_path / "target")  # type: ignore[operator]
+        for file in (tmp_path / "source").glob("*.json"):  # Trainer has changed the model's configuration
+            copy(file, tmp_path / "target")
+        extracted = maskreg.extract(tmp_path / "source", tmp_path / "target", workspace=workspace)
+        assert callback.stored.digest == extracted.digest == workspace.find("toy/result").digest
+        assert extracted.manifest.totals.nnz
 
 
 def test_only_steps_saves_and_the_end_are_known() -> None:

@@ -24,8 +24,8 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn.parallel import DistributedDataParallel
 
 from maskreg.errors import DataError, UsageError
-from maskreg.live.shards import layout_of
-from maskreg.train import Masked, MaskedAdamW, MaskedSGD
+from maskreg.live.shards import layout_of, local_of
+from maskreg.train import Masked, MaskedAdamW, MaskedSGD, changed
 from maskreg.train.optim import MaskedOptimizer
 from maskreg.train.optim.gradients import PackedGradient, UsedGradient
 from tests.train.optim.world import (  # fmt: skip
@@ -63,6 +63,29 @@ def shards_train_as_one(folder: Path) -> None:
         assert reference.grad_norm is not None
         assert torch.equal(optimizer.grad_norm, reference.grad_norm)
         same_state(optimizer.state_dict()["state"], reference.state_dict()["state"])
+
+
+def changes_applied_to_a_stale_copy(folder: Path) -> None:
+    """What has changed since the last call gives the local weights bit for bit; first of all of the mask, then less."""
+    for net in (Net(), sharded(), sharded(torch.float32)):
+        stale = {name: local_of(p.detach()).clone() for name, p in net.named_parameters()}
+        optimizer = make(net)
+        counts = []
+        for step in range(20):
+            train(net, optimizer, step, step + 1)
+            if step % 5 == 3:
+                continue
+            counts.append(0)
+            for name, positions, bits in changed(optimizer):
+                flat = stale[name].reshape(-1).view(torch.int16 if bits.itemsize == 2 else torch.int32)
+                flat[torch.from_numpy(positions)] = torch.from_numpy(bits.view(f"i{bits.itemsize}"))
+                counts[-1] += positions.size
+            same({name: local_of(p.detach()) for name, p in net.named_parameters()}, stale)
+        nnz = sum(item.bits.nnz for item in optimizer.bind(net))
+        assert counts[0] == nnz
+        assert 0 < counts[-1] < nnz or stale["one"].dtype == torch.float32
+    with pytest.raises(UsageError):
+        changed(torch.optim.SGD([torch.ones(1)], lr=1.0))
 
 
 def hybrid_shards_train_as_one(folder: Path) -> None:

@@ -1,0 +1,130 @@
+"""Extract a result: what a training has made of its source, from the model in memory, wherever its shards are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Unpack
+
+from maskreg.errors import UsageError
+from maskreg.extras import requiring
+from maskreg.flow.publish.division import divided, undivided
+from maskreg.flow.publish.result import extract_shards
+from maskreg.live.alone import Alone
+from maskreg.parallel import worker_count
+from maskreg.ref import Ref
+from maskreg.update.verified import VerifiedSource
+from maskreg.workspace.sources import sources
+from maskreg.workspace.storing import Naming, remember
+from maskreg.workspace.verbs.extract import CardOptions, Extracted, merged_card, parted
+from maskreg.workspace.verbs.pull import with_mask
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
+
+if TYPE_CHECKING:
+    import torch
+
+    from maskreg.checkpoint import Checkpoint
+    from maskreg.live.processes import Processes
+
+
+def extract_result(
+    model: torch.nn.Module | Mapping[str, torch.Tensor],
+    artifact: ArtifactLike | None = None,
+    *,
+    source: CheckpointLike | None = None,
+    name: str | Ref | None = None,
+    force: bool = False,
+    workspace: Workspace | None = None,
+    **card: Unpack[CardOptions],
+) -> Extracted | None:
+    """Store what a training has changed, from the model in memory, as an artifact of the local registry.
+
+    The artifact is the one, of the same digest, that :func:`extract` makes of the source and of a folder with the model
+    and the source's configuration and other small files. No shard is gathered and no model saved: every process codes
+    its own shards against the source on its disk, and the first one writes. Where torch.distributed is in use, all
+    processes call it, and fail together.
+
+    Args:
+        model: a model or its state dict: whole, replicated, or sharded as DTensors (FSDP2, HSDP, tensor parallel). It
+            must not change meanwhile.
+        artifact: its mask was trained; coordinates outside of it that have changed are an error. Pulled if it is not
+            in the local registry. None where all coordinates may change.
+        source: the checkpoint that training began from; by default the one of the artifact is looked for where this
+            machine has seen it, then in the hub cache. A source in 32 bits or more gives a mask alone.
+        name: ``[project/]name[:tag]``; without one the artifact has its digest alone.
+        force: move a name that others may use.
+        card: see :class:`CardOptions`; without a family, the artifact's.
+
+    Returns:
+        What was stored, in the first process; None in the others.
+
+    Raises:
+        UsageError: neither an artifact nor a source; or only some processes hold parts of the model.
+        NotFoundError: the artifact is not known, or its source is not where this machine has seen it.
+        WrongCheckpointError: the model has other tensors than the source, or the source is not the artifact's.
+        PairMismatchError: coordinates outside the mask have changed, or a tensor has another dtype than the source's.
+        TryAgainError: the weights changed while they were read.
+    """
+    if artifact is None and source is None:
+        raise UsageError("neither a mask nor a source was named", hint="pass the mask that was trained, or source=PATH")
+    said, _ = parted(card)
+    with requiring("a result from a model in memory"):
+        from maskreg.live.processes import all_processes
+        from maskreg.live.state import ModelState, is_sharded
+
+    with ExitStack() as stack:
+        everyone = stack.enter_context(all_processes(model))
+        # Of copies, the first process's is the result.
+        processes = everyone if is_sharded(model) else Alone()
+        is_first = everyone.rank == everyone.ranks[0]
+
+        def store() -> Extracted | None:
+            space = processes.together(lambda: stack.enter_context(opened(workspace)))
+            naming = processes.together(lambda: Naming(space, name, careful=not force) if is_first else None)
+            named = _named(space, artifact, processes)
+            before = processes.together(lambda: _source(space, named, source, stack))
+            rank, forms = processes.rank, before.tensors
+            state = processes.together(lambda: ModelState(model, forms, before.small_files(), rank=rank))
+            extracted = extract_shards(
+                before,
+                state,
+                undivided(forms) if isinstance(processes, Alone) else divided(forms, state.held, processes),
+                processes,
+                space.root,
+                mask=named.artifact.mask if named else None,
+                source_root=named.artifact.manifest.source.root if named else "",
+                # Processes of one machine share its cores.
+                jobs=max(1, worker_count(None) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))),
+            )
+            if naming is None or extracted is None:
+                return None
+            told = replace(said, family=said.family or (named.card.family if named else ""))
+            if naming.head is not None and naming.head.digest == extracted.digest:
+                told = merged_card(naming.head.card, told)
+            stored = naming.store(extracted.digest, told, extracted.notes)
+            remember(space, stored.manifest.source.root, before.path)
+            return Extracted(**vars(stored), code_files=extracted.code_files, code_left_out=extracted.code_left_out)
+
+        return everyone.together(lambda: store() if is_first or is_sharded(model) else None)
+
+
+def _named(space: Workspace, artifact: ArtifactLike | None, processes: Processes | Alone) -> Named | None:
+    """The artifact in every process, of which the first may have to pull it for others."""
+    if artifact is None:
+        return None
+    is_first = processes.rank == processes.ranks[0]
+    first = processes.together(lambda: with_mask(space, artifact) if is_first else None)
+    return processes.together(lambda: first or with_mask(space, artifact))
+
+
+def _source(space: Workspace, named: Named | None, source: CheckpointLike | None, stack: ExitStack) -> Checkpoint:
+    """The source, which is the artifact's."""
+    if named is not None:
+        for attempt in sources(space, named.artifact.manifest.source, source=source):
+            with attempt as found:
+                VerifiedSource(named.artifact, found, jobs=worker_count(None))
+        source = source if source is not None else found.path
+    assert source is not None
+    return stack.enter_context(space.checkpoint(source, side="source"))
