@@ -53,8 +53,6 @@ class Versions:
     ) -> None:
         """Write what artifacts in order, each with whether it is reverted, make of a checkpoint: whole, or not at all.
 
-        The system is asked to read it into memory, since a reader is going to load it.
-
         Raises:
             WrongCheckpointError: the checkpoint is not what the first of them applies to.
             CorruptError: an artifact is damaged.
@@ -62,7 +60,7 @@ class Versions:
         weights = Chained(base, artifacts, with_code=with_code) if artifacts else base
         write_weights(weights, base, self.path(root), force=True, progress=progress)
         for path in self.path(root).glob("*.safetensors"):
-            preload(path)
+            preload(path)  # a reader is going to load it
 
     def prune(self, root: str, keep: int) -> None:
         """Delete all but this checkpoint and the latest others, ``keep`` in all; open files can be read on."""

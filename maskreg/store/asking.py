@@ -23,7 +23,6 @@ def ask(
     """Send a document to a server, and read the document that it answers.
 
     Args:
-        content: the document, encoded.
         read_seconds: how long the next bytes of the answer may take.
         max_bytes: of the answer.
 

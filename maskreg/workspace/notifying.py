@@ -25,7 +25,6 @@ SIGNATURE = "X-Maskreg-Signature-256"
 
 _PAUSES = (0.0, 0.5, 2.0, 8.0)  # seconds before each attempt
 _NOT_READY = {408, 425, 429, *range(500, 600)}
-_MAX_ANSWER_BYTES = 1 << 20
 
 
 class Hook:
@@ -71,7 +70,7 @@ class Hook:
         for pause in _PAUSES:
             time.sleep(pause)
             try:
-                ask(self.url, body, headers=headers, max_bytes=_MAX_ANSWER_BYTES)
+                ask(self.url, body, headers=headers, max_bytes=1 << 20)
                 return
             except UnavailableError as error:
                 fault = error

@@ -142,7 +142,6 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
             check_served(versions.source, self.model_config)
             if self._is_first_here:
                 stager = _Stager(versions, info.every_s, lambda: self.served)
-                stager.start()
                 failed.callback(stager.stop)
             self._open = failed.pop_all()
         self._versions = versions
@@ -153,9 +152,8 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
         if surplus := update_info.keys() - {"version"}:
             raise UsageError(f"update_info has {', '.join(sorted(surplus))}; it takes version alone")
         version = update_info.get("version", LATEST)
-        return self._versions, self._versions.find(version) if self._processes.rank == self._processes.ranks[
-            0
-        ] else None
+        is_first = self._processes.rank == self._processes.ranks[0]
+        return self._versions, self._versions.find(version) if is_first else None
 
     def _commit(self, versions: NodeVersions, target: Version) -> None:
         began = time.monotonic()
@@ -225,8 +223,6 @@ class _Stager:
         self._thread = threading.Thread(target=self._run, name="maskreg-stager", daemon=True)
         self._ready: Version | None = None
         self._fault = ""
-
-    def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:

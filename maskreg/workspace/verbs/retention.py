@@ -40,12 +40,10 @@ class Retention:
     lease_s: int = 600
 
     def __post_init__(self) -> None:
-        numbers = {"anchor_every": self.anchor_every, "keep_links": self.keep_links, "keep_every": self.keep_every}
-        for name, number in numbers.items():
-            if number is not None and number < 1:
-                raise UsageError(f"{name}={number}: pass 1 or more")
-        if not 0 <= self.lease_s < 10**9:
-            raise UsageError(f"lease_s={self.lease_s}: pass seconds, 0 or more")
+        for name, number in vars(self).items():
+            least = 0 if name == "lease_s" else 1
+            if number is not None and not least <= number < 10**9:
+                raise UsageError(f"{name}={number}: pass {least} or more")
 
     def meta(self, head: RefEntry | None) -> dict[str, str]:
         """What the card of the next version says beside its caller's metadata."""
