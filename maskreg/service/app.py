@@ -7,6 +7,7 @@ and that every error is a problem (``application/problem+json``) with one of the
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -121,7 +122,7 @@ def routers() -> Iterator[tuple[str, APIRouter]]:
 def create_app(service: Service) -> FastAPI:
     """The application of a server."""
     follower = Follower(service)
-    replicas = Replicas()
+    replicas = Replicas(os.environ.get(observing.FOLDER, ""))
     threads: list[Background] = [follower, housekeeper(service), RunsObserver(service, replicas)]
 
     @asynccontextmanager

@@ -18,7 +18,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from fastapi import FastAPI
@@ -134,26 +134,22 @@ RUN_AGE = Gauge(
     _RUN,
     multiprocess_mode="livemostrecent",
 )
-RUN_REPLICAS = Gauge("maskreg_run_replicas", "Replicas that follow a run.", _RUN, multiprocess_mode="livesum")
+RUN_REPLICAS = Gauge("maskreg_run_replicas", "Replicas that follow a run.", _RUN, multiprocess_mode="livemostrecent")
 RUN_LAG = Gauge(
     "maskreg_run_replica_lag",
     "Versions by which the replica of a run is behind that is furthest behind.",
     _RUN,
-    multiprocess_mode="livemax",
+    multiprocess_mode="livemostrecent",
 )
 
 
-class RunFigures(NamedTuple):
-    """What is exposed of a run: seconds since its latest version, replicas, and versions that the last is behind."""
+def show_runs(runs: Mapping[str, tuple[float, int, int]], gone: Collection[str]) -> None:
+    """Expose runs by their tags, and end the series of runs that are gone.
 
-    age_s: float
-    replicas: int
-    lag: int
-
-
-def show_runs(runs: Mapping[str, RunFigures], gone: Collection[str]) -> None:
-    """Expose the figures of runs by their tags, and end the series of runs that are gone."""
-    for ref, figures in {**dict.fromkeys(gone, RunFigures(math.nan, 0, 0)), **runs}.items():
+    Args:
+        runs: seconds since the latest version, replicas, and versions by which the last of them is behind.
+    """
+    for ref, figures in {**dict.fromkeys(gone, (math.nan, 0, 0)), **runs}.items():
         for gauge, value in zip((RUN_AGE, RUN_REPLICAS, RUN_LAG), figures, strict=True):
             gauge.labels(ref).set(value)
             # A series that several processes share cannot be removed.

@@ -1,23 +1,30 @@
 """Replicas: which version of a run each of its followers has, as far as they said so lately.
 
 A follower names itself and its version when it waits for the tag to move (:mod:`maskreg.service.moves`), so nothing
-else is sent. A process of a server remembers its own followers, in memory and for :data:`SILENCE_S`. With each look
-the newest runs of the registry, and what is known of their replicas, become metrics.
+else is sent::
+
+    request     a replica's name and version       -> the memory of a process, for SILENCE_S
+    observer    every LOOK_S                        the memory -> a file that the other processes of the server read
+                                                    the newest runs and their replicas -> metrics
 """
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 
 from cachetools import LRUCache, TTLCache
 
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
+from maskreg.disk import replacing
 from maskreg.ref import Ref
 from maskreg.service import observing
 from maskreg.service.background import Background
@@ -36,7 +43,9 @@ MOST_ENTRIES = 256
 """Entries of a tag's log that are read to count how far replicas are behind."""
 
 LOOK_S = 10.0
-"""How often metrics of runs are brought up to date, in seconds."""
+"""How often metrics of runs, and what processes tell each other, are brought up to date, in seconds."""
+
+_SUFFIX = ".replicas.json"
 
 
 @dataclass(frozen=True)
@@ -59,10 +68,10 @@ class RunReplica:
 
 
 class Replicas:
-    """What followers said to this process. Safe to use from many threads."""
+    """What followers said to this process, and to others that share a folder. Safe to use from many threads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._lock = clock, threading.Lock()
+    def __init__(self, folder: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._clock, self._lock = folder, clock, threading.Lock()
         self._said: LRUCache[Ref, TTLCache[str, tuple[Digest, float]]] = LRUCache(MOST_RUNS)
 
     def note(self, ref: Ref, name: str, digest: Digest) -> None:
@@ -71,10 +80,22 @@ class Replicas:
             of_run = self._said.setdefault(ref, TTLCache(MOST_REPLICAS, SILENCE_S, self._clock))
             of_run[name] = digest, self._clock()
 
+    def share(self) -> None:
+        """Tell the other processes, if there are any."""
+        if self._folder:
+            with self._lock:
+                said = {str(ref): dict(of_run) for ref, of_run in self._said.items()}
+            with replacing(Path(self._folder) / f"{os.getpid()}{_SUFFIX}", sync=False) as file:
+                file.write(json.dumps(said).encode())
+
     def of(self, service: Service, ref: Ref) -> tuple[RunReplica, ...]:
         """The replicas of a run, the one that is furthest behind first."""
         with self._lock:
             now, said = self._clock(), dict(self._said.get(ref, {}))
+        for path in Path(self._folder).glob(f"*{_SUFFIX}") if self._folder else ():
+            for name, (digest, at) in json.loads(path.read_bytes()).get(str(ref), {}).items():
+                if at > max(now - SILENCE_S, said.get(name, ("", 0.0))[1]):
+                    said[name] = Digest(digest), at
         head = service.registry.refs.head(ref) if said else None
         if head is None:
             return ()
@@ -107,13 +128,14 @@ class RunsObserver(Background):
         self._shown: set[str] = set()
 
     def turn(self) -> None:
-        """Look at the newest runs."""
+        """Share what is known, and look at the newest runs."""
+        self._replicas.share()
         service = self._service
         page = recent_runs(Query(limit=MOST_RUNS), remote=service.remote, workspace=service.workspace)
         runs = {}
         for run in page.names:
             replicas = self._replicas.of(service, run.ref)
             age_s = (datetime.now(UTC) - run.at).total_seconds()
-            runs[str(run.ref)] = observing.RunFigures(age_s, len(replicas), furthest(replicas))
+            runs[str(run.ref)] = age_s, len(replicas), furthest(replicas)
         observing.show_runs(runs, self._shown - runs.keys())
         self._shown = set(runs)

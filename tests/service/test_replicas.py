@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -39,7 +40,7 @@ def heard(lab: Lab, replicas: Replicas, ref: Ref = OPD) -> list[tuple[str, int, 
 
 def test_a_replica_is_remembered_until_it_is_silent(lab: Lab) -> None:
     clock = Clock()
-    replicas = Replicas(clock)
+    replicas = Replicas(clock=clock)
     replicas.note(OPD, "a", lab.digests["opd"])
     clock.now = 100
     replicas.note(OPD, "b", lab.digests["opd"])
@@ -63,6 +64,23 @@ def test_only_so_many_are_remembered(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
     for project in ("x", "y"):
         replicas.note(Ref(project, "opd", "v1"), "a", lab.digests["opd"])
     assert heard(lab, replicas) == []
+
+
+def test_processes_of_a_server_know_the_replicas_of_each_other(lab: Lab, tmp_path: Path) -> None:
+    clock = Clock()
+    one, other = Replicas(str(tmp_path), clock), Replicas(str(tmp_path), clock)
+    clock.now = 1000
+    one.note(OPD, "a", lab.digests["opd"])
+    one.note(OPD, "b", lab.digests["opd"])
+    one.share()
+    assert heard(lab, other) == [("a", 0, 0), ("b", 0, 0)]
+    clock.now = 1100
+    # It came back to the other process, with the next version.
+    maskreg.tag("team/rlvr", OPD, workspace=lab.workspace)
+    other.note(OPD, "a", lab.digests["rlvr"])
+    assert heard(lab, other) == [("b", 1, 100), ("a", 0, 0)]
+    clock.now = 1000 + module.SILENCE_S
+    assert [name for name, *_ in heard(lab, other)] == ["a"]
 
 
 def noted(lab: Lab) -> list[str]:
