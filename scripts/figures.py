@@ -58,6 +58,7 @@ SHOTS = (
     Shot("server-artifact.png", 1280, 900, "light", path="/p/lab/sums-opd:v1"),
     Shot("server-layers.png", 820, 900, "dark", top="#layers", path="/p/lab/sums-opd:v1"),
     Shot("server-compare.png", 1280, 900, "dark", path=_PAIR),
+    Shot("server-run.png", 1280, 1000, "light", path="/runs/lab/run:latest"),
     Shot("server-phone.png", 360, 740, "light", scale=1.5, path="/"),
 )
 
@@ -74,6 +75,7 @@ def main() -> None:
             chromium() as browser,
         ):
             _open_to_all(service)
+            train(ROOT / "demo", service.workspace)
             for shot in SHOTS:
                 taken = picture(browser, f"{url}{shot.path}" if shot.path else report, shot)
                 (FOLDER / shot.name).write_bytes(small(taken))
@@ -126,6 +128,9 @@ def small(png: bytes) -> bytes:
 
 PROJECT = "lab"
 
+STEPS = 45
+"""Of the run: one page of versions, with its anchors."""
+
 
 def fill(pair: Path, home: Path) -> None:
     """Fill a registry with the updates of a pair, a baseline, and what two updates share."""
@@ -144,6 +149,23 @@ def fill(pair: Path, home: Path) -> None:
         seeds = [f"{PROJECT}/sums-opd:v1", f"{PROJECT}/sums-opd:seed1"]
         maskreg.baseline(seeds[0], kind="random-per-tensor", seed=1, name=f"{PROJECT}/sums-random", workspace=space)
         maskreg.combine(seeds, f"{PROJECT}/sums-both-seeds", how="and", workspace=space)
+
+
+def train(pair: Path, space: maskreg.Workspace) -> None:
+    """Train the source of a pair on random tokens, and publish each step."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(pair / "source", dtype=torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5)
+    keep = maskreg.Retention(anchor_every=16)
+    with maskreg.Publisher(f"{PROJECT}/run", source=pair / "source", retention=keep, workspace=space) as publisher:
+        for step, batch in enumerate(torch.randint(13, (STEPS, 4, 32))):
+            model(input_ids=batch, labels=batch).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            publisher.publish(model, meta={"step": str(step)})
 
 
 def _open_to_all(service: Service) -> None:
