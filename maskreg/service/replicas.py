@@ -42,6 +42,9 @@ MOST_RUNS, MOST_REPLICAS = 64, 1024
 MOST_ENTRIES = 256
 """Entries of a tag's log that are read to count how far replicas are behind."""
 
+DELTAS = 256
+"""Deltas, the newest ones, among which runs are looked for to become metrics; :data:`MOST_RUNS` at most."""
+
 LOOK_S = 10.0
 """How often metrics of runs, and what processes tell each other, are brought up to date, in seconds."""
 
@@ -131,9 +134,9 @@ class RunsObserver(Background):
         """Share what is known, and look at the newest runs."""
         self._replicas.share()
         service = self._service
-        page = recent_runs(Query(limit=MOST_RUNS), remote=service.remote, workspace=service.workspace)
+        page = recent_runs(Query(limit=DELTAS), remote=service.remote, workspace=service.workspace)
         runs = {}
-        for run in page.names:
+        for run in page.names[:MOST_RUNS]:
             replicas = self._replicas.of(service, run.ref)
             age_s = (datetime.now(UTC) - run.at).total_seconds()
             runs[str(run.ref)] = age_s, len(replicas), furthest(replicas)

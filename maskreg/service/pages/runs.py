@@ -42,7 +42,8 @@ ROWS = 48
 """Rows of a map; more layers share some."""
 
 _NAMED_ROWS = 12
-_COLUMN, _ROW = 16, 12  # pixels of a cell where there is room
+_COLUMN, _ROWS = 16, (12, 28)  # width of a cell where there is room, and its least and greatest height, in pixels
+_HEIGHT = 240
 
 
 @router.get("/runs")
@@ -150,7 +151,7 @@ def map_of(shown: Sequence[Version]) -> Map | None:
     anchors = "".join(f"M{x}.5 0v{len(rows)}" for x, version in enumerate(shown) if version.is_anchor)
     drawn = Markup("").join(Markup('<path fill="{}" d="{}"/>').format(*path) for path in sorted(paths.items()))
     step = -(-len(rows) // _NAMED_ROWS)
-    size = len(shown) * _COLUMN, len(rows) * _ROW
+    size = len(shown) * _COLUMN, len(rows) * min(max(_HEIGHT // len(rows), _ROWS[0]), _ROWS[1])
     svg = Markup(
         '<svg viewBox="0 0 {0} {1}" preserveAspectRatio="none" width="{2}" height="{3}" role="img" '
         'shape-rendering="crispEdges" aria-label="Share moved by layer and version">{4}'
