@@ -33,7 +33,7 @@ from maskreg.workspace.verbs.show import show
 from maskreg.workspace.verbs.tag import annotate
 
 _TAGS = 100
-"""Tags of a name that are shown, the newest first."""
+"""Tags of a name, and entries of a tag's log, that are shown, the newest first."""
 
 _NAMES = 5
 """Names of an ancestor that are looked for: the first one leads to it."""
@@ -81,7 +81,10 @@ def artifact(
         },
         versions=names(service, principal, Query(text=f"{project}/{ref.name}:*", project=project, limit=_TAGS)),
         is_run=is_run(service.registry, unpinned, shown.digest),
-        changes=[(now, before and before.digest) for before, now in pairwise((None, *entries)) if now][::-1],
+        changes=[(now, before and before.digest) for before, now in pairwise((None, *entries)) if now][
+            : -_TAGS - 1 : -1
+        ],
+        omitted=max(0, len(entries) - _TAGS),
         head=entries[-1],
         signature=signatures[0] if signatures else None,
         check=latest_check(service.registry, shown.digest),
