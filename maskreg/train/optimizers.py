@@ -134,15 +134,16 @@ def changed(optimizer: Any) -> Iterator[tuple[str, npt.NDArray[np.int64], npt.ND
 
     Applied to a copy of the weights as they were at the last call, it gives the weights bit for bit. The first call
     gives all masked coordinates, which leads from the mask's source to the weights. The bits of masked weights are kept
-    for the next call, 2 bytes for each of bf16. Weights outside the mask, which no step changes, are not looked at.
+    for the next call, 2 bytes for each of bf16. Weights outside the mask, which no step changes, are not looked at;
+    weights that were loaded are, once a step has taken them over.
 
     Args:
         optimizer: a masked optimizer, wrapped by Accelerate or not, that has met its model.
 
     Yields:
         The name of a parameter in the model; positions in its flat local part, int64 ``[k]``, ascending; and its bits
-        there, unsigned integers of its width ``[k]``, uint16 of bf16. Each parameter comes at least once, and a large
-        one in several parts. What is not asked for stays for the next call.
+        there, unsigned integers of its width ``[k]``, uint16 of bf16. Each parameter comes at least once, and at the
+        first call a large one in several parts. Parameters that are not asked for stay for the next call.
 
     Raises:
         UsageError: the optimizer is not a masked one, or has not met its model.

@@ -89,6 +89,18 @@ class Bits:
         coordinates = torch.arange(0, self.numel, PAD_BITS, dtype=torch.int32, device=self.rank.device)
         return Bits(words, coordinates - self.rank, self.numel, self.numel - self.nnz)
 
+    def coordinates(self, entries: torch.Tensor) -> torch.Tensor:
+        """Where entries of packed state lie, int64 ``[k]`` both: the set bit of the word that has so many before it."""
+        number = torch.searchsorted(self.rank, entries.int(), right=True) - 1
+        left, words, inside = entries - self.rank[number], self.words[number], torch.zeros_like(entries)
+        for width in (32, 16, 8, 4, 2, 1):  # is it in the lower half of what is left of the word?
+            low = words & ((1 << width) - 1)
+            count = _set_bits(low)
+            is_above = left >= count
+            left, inside = left - count * is_above, inside + width * is_above
+            words = torch.where(is_above, words >> width & ((1 << width) - 1), low)
+        return number * PAD_BITS + inside
+
     @property
     def nbytes(self) -> int:
         """Bytes of bits and ranks: 3/16 per coordinate."""
@@ -119,3 +131,10 @@ class Bits:
         """Every slice with its :meth:`offsets`."""
         for part in self.slices:
             yield part, self.offsets(part)
+
+
+def _set_bits(values: torch.Tensor) -> torch.Tensor:
+    """How many bits are set in each of some integers below 2^32: in pairs, fours and bytes, and in all of them."""
+    values = values - (values >> 1 & 0x55555555)
+    values = (values & 0x33333333) + (values >> 2 & 0x33333333)
+    return ((values + (values >> 4) & 0x0F0F0F0F) * 0x01010101 >> 24) & 0xFF

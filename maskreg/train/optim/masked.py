@@ -250,7 +250,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
     def changed(self) -> Iterator[tuple[str, npt.NDArray[np.int64], npt.NDArray[Any]]]:
         """See :func:`maskreg.train.changed`."""
         for item in self._bound_parameters():
-            for positions, bits in item.changed():
+            for positions, bits in item.changed(self.state.get(item.parameter, {}).get("master")):
                 codes = bits.cpu().numpy()
                 yield item.name, positions.cpu().numpy(), codes.view(f"<u{codes.itemsize}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -79,7 +79,7 @@ class MaskedParameter:
         bits: mask of the local part.
         fingerprint: xxh3-128 of the whole tensor's mask.
         shape: of the local part when its mask was found.
-        seen: bits of masked weights when :meth:`changed` last looked, by slices of the mask.
+        seen: bits of masked weights when :meth:`changed` last looked, ``[nnz]``; None before.
     """
 
     name: str
@@ -90,7 +90,7 @@ class MaskedParameter:
     bits: Bits
     fingerprint: bytes
     shape: torch.Size
-    seen: dict[int, torch.Tensor] = field(default_factory=dict)
+    seen: torch.Tensor | None = None
 
     @classmethod
     def of(cls, name: str, parameter: torch.Tensor, group: dict[str, Any], mask: TensorMask) -> MaskedParameter:
@@ -118,23 +118,30 @@ class MaskedParameter:
             grad = grad.redistribute(placements=self.parameter.placements)  # type: ignore[attr-defined]
         return local_of(grad).reshape(-1)
 
-    def changed(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def changed(self, master: torch.Tensor | None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Where masked weights have other bits than at the last call, and these bits; all of them at the first.
 
+        ``master``: fp32 ``[nnz]``, what the weights are roundings of; contiguous, it is read faster than they are.
+
         Yields:
-            Positions in the flat local part, int64 ``[k]``, ascending, and integers of the weights' width, ``[k]``; a
-            slice of the mask at a time, at least one. What is not asked for stays for the next call.
+            Positions in the flat local part, int64 ``[k]``, ascending, and integers of the weights' width, ``[k]``; at
+            least once.
         """
-        flat = self.weights.contiguous().reshape(-1).view(CODES[self.weights.element_size()])
-        if not self.bits.nnz:
-            yield torch.empty(0, dtype=torch.int64), flat[:0]
-        for number, (part, offsets) in enumerate(self.bits.masked_slices()):
-            now = flat[part.coordinates].index_select(0, offsets)
-            before, self.seen[number] = self.seen.get(number), now
-            if before is not None and before.dtype == now.dtype:
-                where = (now != before.to(now.device)).nonzero().squeeze(1)
-                offsets, now = offsets[where], now[where]
-            yield offsets + part.coordinates.start, now
+        weights = self.weights.contiguous().reshape(-1)
+        flat = weights.view(CODES[weights.element_size()])
+        if master is not None:
+            now = master.to(weights.dtype).view(flat.dtype)
+        else:
+            slices = self.bits.masked_slices()
+            now = torch.cat([flat[:0], *(flat[part.coordinates].index_select(0, at) for part, at in slices)])
+        before, self.seen = self.seen, now
+        if before is not None and before.dtype == now.dtype:
+            positions = self.bits.coordinates((now != before.to(now.device)).nonzero().squeeze(1))
+            yield positions, flat[positions]
+            return
+        yield torch.empty(0, dtype=torch.int64), flat[:0]
+        for part, offsets in self.bits.masked_slices():
+            yield offsets + part.coordinates.start, flat[part.coordinates].index_select(0, offsets)
 
     def check_shape(self) -> None:
         """Reject a gradient's parameter whose coordinates no longer match the mask."""
