@@ -50,7 +50,7 @@ class Replicas(Chains):
             time.sleep(rng.uniform(0, self._seconds))
             victim = rng.choice(["remote", *self.people])
             tally.counts[f"{victim}: killed"] += 1
-            self._strike(victim, rng.uniform(0, 1))
+            self._strike(victim, rng.choice((1, 9)) * rng.random())  # longer than clients try again, at times
             yield from self._torn()
         if status := exit_code(self._pids.pop("ada")):
             yield f"the publisher ends with {status}"
