@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -12,24 +13,46 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Double,
+    Integer,
     Select,
     Table,
+    Text,
     and_,
     bindparam,
+    cast,
     delete,
     exists,
     func,
     insert,
+    literal,
+    null,
     or_,
     select,
     text,
+    true,
     tuple_,
+    union_all,
     update,
 )
 
 from maskreg.catalog.engine import parse_address
 from maskreg.catalog.models import ARTIFACTS, EVENTS, FILLED, MEASUREMENTS, REFS, SEEN_SOURCES, WORD_LEXEMES
-from maskreg.catalog.query import COLUMN_OF_SORT, COLUMNS, RLVR_OVERLAP, Answer, Event, Measurement, Query, SearchResult
+from maskreg.catalog.query import (
+    BARS,
+    COLUMN_OF_SORT,
+    COLUMNS,
+    MOST_VALUES,
+    RANGE_KEYS,
+    RLVR_OVERLAP,
+    Answer,
+    Counts,
+    Event,
+    Histogram,
+    Measurement,
+    Query,
+    SearchResult,
+)
 from maskreg.catalog.rows import (
     MAX_WORD,
     SEPARATOR,
@@ -112,6 +135,19 @@ class Catalog(Connections):
         query.check()
         with self.read() as connection:
             return matches(connection, query)
+
+    def counts(self, query: Query, keys: Collection[str]) -> Counts:
+        """How many names match, and by value of these filters; the order, the limit and the position do not matter."""
+        query.check()
+        filtered = [key for key in keys if key in query.filters]
+        with self.read() as connection:
+            counts = _counts(connection, query, [key for key in keys if key not in filtered])
+            for key in filtered:
+                others = {name: value for name, value in query.filters.items() if name != key}
+                own = _counts(connection, replace(query, filters=others), [key])
+                counts.values.update(own.values)
+                counts.histograms.update(own.histograms)
+            return counts
 
     def answer(self, query: Query) -> Answer:
         """What matches, and what the index knows it lacks."""
@@ -309,16 +345,11 @@ def unindexed() -> Select[Any]:
 
 
 def _selects(query: Query, dialect: str) -> Iterator[Select[Any]]:
-    live = (
-        select(*(column(name) for name in COLUMNS))
-        .join(ARTIFACTS, ARTIFACTS.c.digest == REFS.c.digest)
-        .where(REFS.c.deleted.is_(False), *_conditions(query, dialect))
-        .limit(query.limit)
-    )
+    live = _live(query, dialect, COLUMNS).limit(query.limit).offset(query.offset or None)
     by, after = column(COLUMN_OF_SORT[query.sort]), query.after
     # Databases return ties in any order, which may differ from call to call.
     named: Any = after and tuple_(*_KEY) > tuple_(after.ref.project, after.ref.name, after.ref.tag)
-    if by.nullable and query.descending and query.limit is not None:
+    if by.nullable and query.descending and query.limit is not None and not query.offset:
         if after is None or after.value is not None:
             valued = live.where(by.is_not(None)).order_by(by.desc(), *_KEY)
             yield valued if after is None else valued.where(_behind(by, query, named))
@@ -335,6 +366,46 @@ def _selects(query: Query, dialect: str) -> Iterator[Select[Any]]:
     else:
         behind = _behind(by, query, named)
         yield rows.where(or_(behind, by.is_(None)) if by.nullable else behind)
+
+
+def _live(query: Query, dialect: str, names: Iterable[str]) -> Select[Any]:
+    live = select(*map(column, names)).select_from(REFS).join(ARTIFACTS, ARTIFACTS.c.digest == REFS.c.digest)
+    return live.where(REFS.c.deleted.is_(False), *_conditions(query, dialect))
+
+
+def _counts(connection: Connection, query: Query, keys: list[str]) -> Counts:
+    dialect = connection.dialect.name
+    # Databases keep the rows of a WITH that is used several times: the join, which takes longest, is made once.
+    live = _live(query, dialect, ["digest", *keys]).cte()
+    nothing = cast(null(), Double)
+    parts = [select(literal(""), literal("").label("value"), nothing, nothing, func.count()).select_from(live)]
+    for key in keys:
+        value = live.c[key]
+        if key not in RANGE_KEYS:
+            some = select(literal(key), value.label("value"), nothing, nothing, func.count()).where(value != "")
+            some = some.group_by("value").order_by(func.count().desc(), "value").limit(MOST_VALUES)
+            parts.append(select(some.subquery()))
+            continue
+        ends = select(func.min(value).label("low"), func.max(value).label("high")).subquery()
+        bar = BARS * (value - ends.c.low) / func.nullif(ends.c.high - ends.c.low, 0, type_=Double)
+        # SQLite casts to the integer towards zero, PostgreSQL to the nearest one.
+        whole = cast(cast(bar if dialect == "sqlite" else func.floor(bar), Integer), Text).label("value")
+        some = select(literal(key), whole, *ends.c, func.count()).select_from(live.join(ends, true()))
+        parts.append(some.where(value.is_not(None)).group_by("value", *ends.c))
+    counts: dict[str, dict[str, int]] = {key: {} for key in keys if key not in RANGE_KEYS}
+    histograms: dict[str, Histogram] = {}
+    total = 0
+    for key, value, low, high, number in connection.execute(union_all(*parts)):
+        if not key:
+            total = number
+        elif key in counts:
+            counts[key][value] = number
+        else:
+            # NULL where all are equal; the highest value is the end of the last bar.
+            bars = histograms.setdefault(key, Histogram(low, high, [0] * BARS)).bars
+            bars[min(int(value or 0), BARS - 1)] += number
+    ordered = {key: dict(sorted(of.items(), key=lambda item: (-item[1], item[0]))) for key, of in counts.items()}
+    return Counts(total, ordered, histograms)
 
 
 def _behind(by: Column[Any], query: Query, named: Any) -> ColumnElement[bool]:

@@ -197,6 +197,7 @@ class Query:
         descending: largest, newest or last in the alphabet first.
         limit: at most this many.
         after: only what comes behind this in the order.
+        offset: skip this many of them.
     """
 
     text: str
@@ -207,6 +208,7 @@ class Query:
     descending: bool
     limit: int | None
     after: Position | None
+    offset: int
 
     def __init__(
         self,
@@ -219,6 +221,7 @@ class Query:
         descending: bool = True,
         limit: int | None = None,
         after: Position | None = None,
+        offset: int = 0,
         **columns: str | Range | None,
     ) -> None:
         """Filters are columns by name; None and the empty text set none."""
@@ -235,6 +238,7 @@ class Query:
             "descending": descending,
             "limit": limit,
             "after": after,
+            "offset": offset,
         }
         for name, each in values.items():
             object.__setattr__(self, name, each)
@@ -247,6 +251,8 @@ class Query:
             raise UsageError(f"the limit {self.limit} is negative")
         if self.limit is not None and self.limit > MAX_LIMIT:
             raise UsageError(f"the limit {self.limit} is too large", hint="leave the limit out")
+        if self.offset < 0 or (self.offset and self.limit is None):
+            raise UsageError(f"the offset {self.offset} is negative, or without a limit")
         if len(self.text) > MAX_TEXT:
             raise UsageError(f"the search text has {len(self.text)} characters; the limit is {MAX_TEXT}")
         for key, value in self.filters.items():
@@ -282,6 +288,36 @@ class Answer(NamedTuple):
     results: list[SearchResult]
     unindexed: list[tuple[Ref, Digest]]
     numbers: dict[Ref, int]
+
+
+MOST_VALUES = 12
+"""Values of a column that are counted, the most frequent ones."""
+
+BARS = 24
+"""Bars of a histogram."""
+
+
+class Histogram(NamedTuple):
+    """How many names have a number in each of :data:`BARS` equal parts of the range from the lowest to the highest."""
+
+    low: float
+    high: float
+    bars: list[int]
+
+
+class Counts(NamedTuple):
+    """How many names there are for a query.
+
+    Attributes:
+        total: that match the query.
+        values: names by value of each column that filters by an equal text, the most frequent first; the column's own
+            filter is left out, so that a count is what choosing the value would leave.
+        histograms: the same of columns of numbers; none of a column without a number.
+    """
+
+    total: int
+    values: dict[str, dict[str, int]]
+    histograms: dict[str, Histogram]
 
 
 RLVR_OVERLAP = "rlvr_overlap"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.catalog import Answer, Event, Query, SearchResult, open_catalog
 from maskreg.catalog.file import Put, read, write
-from maskreg.catalog.query import Measurement
+from maskreg.catalog.query import Counts, Measurement
 from maskreg.catalog.rows import artifact_row, record_row, ref_row
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedError, NotFoundError, UsageError
@@ -155,16 +155,20 @@ class Index:
         Unlike :meth:`search` this does not ask the store what the catalog may lack, so that it costs no more for a
         large registry. :meth:`search` brings the catalog up to date.
         """
-        if not self.url:
+        return self._asked(lambda catalog: catalog.search(query))
+
+    def counts(self, query: Query, keys: Collection[str]) -> Counts:
+        """How many names match, by value of these filters, as :meth:`page` has them."""
+        return self._asked(lambda catalog: catalog.counts(query, keys))
+
+    def _asked(self, work: Callable[[Catalog], T]) -> T:
+        if not self.url or self.is_unmade():
             with self._in_memory([]) as catalog:
-                return catalog.search(query)
-        if self.is_unmade():
-            query.check()
-            return []
-        rows = self.use(lambda catalog: catalog.search(query))
-        if rows is None:
+                return work(catalog)
+        found = self.use(work)
+        if found is None:
             raise self.problem or NotFoundError("this registry has no catalog")
-        return rows
+        return found
 
     def number(self, ref: Ref) -> int:
         """Number of the entry of a tag that a local catalog knows; 0 when there is none, or no usable catalog.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -29,6 +29,7 @@ from maskreg.store.reflog import RefEntry, RefLog
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.catalog import Query, SearchResult
+    from maskreg.catalog.query import Counts
     from maskreg.registry.witness import Witness
     from maskreg.store.base import Service
 
@@ -197,6 +198,11 @@ class Registry(Closing):
         if (service := self.store.service) is not None:
             return list(search_server(service, query).results)
         return self.index.page(query)
+
+    def counts(self, query: Query, keys: Collection[str]) -> Counts:
+        """How many names match, by value of these filters; of a registry that is no service."""
+        self.check_format()
+        return self.index.counts(query, keys)
 
     def _search_server(self, service: Service, query: Query) -> Search:
         search = search_server(service, query)

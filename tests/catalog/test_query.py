@@ -35,6 +35,37 @@ def full(catalog: Catalog) -> Catalog:
     return catalog
 
 
+METHODS = {"opd": 2, "rlvr": 1, "sft": 1}
+
+
+@pytest.mark.parametrize(
+    ("filters", "total", "methods", "licenses", "bars"),
+    [
+        ({}, 4, METHODS, {"mit": 2, "apache-2.0": 1}, {0: 1, 8: 1, 23: 1}),
+        ({"method": "opd"}, 2, METHODS, {"apache-2.0": 1, "mit": 1}, {0: 1, 23: 1}),
+        ({"ffn_lift": (1.1, 2.0), "text": "lab"}, 1, {"opd": 1}, {"apache-2.0": 1}, {0: 1}),
+        ({"projects": frozenset()}, 0, {}, {}, {}),
+    ],
+)
+def test_names_are_counted_under_the_other_filters(
+    full: Catalog, filters: dict[str, Any], total: int, methods: object, licenses: object, bars: object
+) -> None:
+    counts = full.counts(Query(**filters), ("method", "license", "ffn_lift"))
+    assert (counts.total, counts.values) == (total, {"method": methods, "license": licenses})
+    for of in counts.values.values():
+        assert list(of) == sorted(of, key=lambda value: (-of[value], value))
+    drawn = counts.histograms["ffn_lift"].bars if counts.histograms else []
+    assert {bar: number for bar, number in enumerate(drawn) if number} == bars
+
+
+def test_an_offset_skips_names(full: Catalog) -> None:
+    for sort in COLUMN_OF_SORT:
+        pages = [full.search(Query(sort=sort, limit=2, offset=offset)) for offset in (0, 2, 4)]
+        assert [row for page in pages for row in page] == full.search(Query(sort=sort))
+    with pytest.raises(UsageError):
+        full.search(Query(offset=-1, limit=1))
+
+
 def names(catalog: Catalog, **conditions: object) -> list[str]:
     return [f.name for f in catalog.search(Query(**{"sort": "name", "descending": False, **conditions}))]  # type: ignore[arg-type]
 

@@ -1,68 +1,68 @@
-"""The first page: the names of a server or of a project, with filters."""
+"""The first page: the names of a server or of a project, with filters that say how many names each would leave."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from threading import Lock
 from urllib.parse import urlencode
 
+from cachetools import TTLCache, cached
+from cachetools.keys import hashkey
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from maskreg.catalog import query as catalog
-from maskreg.catalog.query import SearchResult
+from maskreg.catalog.query import BARS, EQUAL_KEYS, Counts, Histogram
 from maskreg.errors import UsageError
 from maskreg.glossary import ENTRIES
 from maskreg.ref import Ref
 from maskreg.service.access import ProjectReader, Visitor
 from maskreg.service.api.artifacts import Filters
-from maskreg.service.api.replies import position_cursor
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.visibility import visible
 from maskreg.service.pages.rendering import page
 from maskreg.service.problems import sentence
-from maskreg.words import percent
+from maskreg.words import counted, percent, times
 from maskreg.workspace.lineage import layer_densities
-from maskreg.workspace.verbs.search import Page, browse
+from maskreg.workspace.verbs.search import Page, browse, counts
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 
-SORTS = {
-    "created": "newest first",
-    "name:asc": "name",
-    "density": "density",
-    "ffn_lift": "FFN lift",
-    "rlvr_overlap": "overlap with RLVR",
-    "size": "size",
-}
-"""Sort keys, and what the page calls them."""
-
-KINDS = ("mask", "delta", "baseline", "analysis")
-
-LIMITS = (50, 200, 1000)
-"""Names on a page."""
+RANGES = {"density": percent, "ffn_lift": times, "rlvr_overlap": times}
+"""Filters by a range that have a field and a histogram, and how their numbers are written."""
 
 LABELS = {
     "text": "Search",
+    "project": "Project",
     "family": "Family",
     "method": "Method",
     "kind": "Kind",
+    "license": "License",
     "density": "Density",
     "ffn_lift": "FFN lift",
     "rlvr_overlap": "RLVR overlap",
-    "sort": "Order",
-    "limit": "Names on a page",
 }
-"""What the form calls its fields, which are parameters of the API's search."""
+"""What the page calls filters, which are parameters of the API's search."""
 
 _TALL = 40
-"""Height of a sparkline, in units of its own."""
+"""Height of a sparkline or a histogram, in units of its own."""
 
 _STEPS = 48
 """Maximum number of steps of a sparkline; more layers are averaged."""
+
+_COUNTED_FOR_S = 10
+"""Age at which counts are made anew, in seconds."""
+
+
+class Listed(Filters):
+    """What to list: a search of the API, by the number of a page instead of a cursor."""
+
+    page: int = Field(1, ge=1, le=100_000)
 
 
 @router.get("/")
@@ -84,32 +84,25 @@ def glossary(request: Request, principal: Visitor) -> HTMLResponse:
 
 
 def _list(request: Request, service: Service, principal: Principal, project: str) -> HTMLResponse:
-    # A form sends every field, also empty ones.
-    given = {name: text for name, text in request.query_params.items() if text and name in Filters.model_fields}
-    filters, faults, more = Filters.model_validate({}), dict[str, str](), None
-    entries: tuple[SearchResult, ...] = ()
+    # A form sends every field, also empty ones. The address of a project says its name.
+    known = Listed.model_fields.keys() - {"cursor", "project" if project else ""}
+    given = {name: text for name, text in request.query_params.items() if text and name in known}
+    filters, query, faults = Listed.model_validate({}), catalog.Query(), dict[str, str]()
+    results, counted_names = Page((), None), None
     try:
-        filters = Filters.model_validate(given)
-        query = filters.query()
-        if project:
-            query = replace(query, filters={**query.filters, "project": project})
-        results = names(service, principal, query)
-        entries, more = results.names, None if results.after is None else position_cursor(query, results.after)
-    except ValidationError as error:
-        # The form keeps what was typed, and says of each field what is wrong with it.
-        for row in error.errors():
-            field = str(row["loc"][0])
-            faults[field] = sentence({**row, "loc": ("query", LABELS.get(field, field))})
-    except UsageError as error:
-        field = error.message.partition(":")[0]
-        faults[field if field in LABELS else "text"] = error.message
-    given_or_default = {name: field.default for name, field in Filters.model_fields.items()} | given
-    narrowing = filters.model_dump(exclude_defaults=True, exclude={"sort", "limit", "cursor"})
+        filters = Listed.model_validate(given)
+        query = replace(filters.query(), offset=(filters.page - 1) * filters.limit)
+        query = replace(query, filters={**query.filters, **({"project": project} if project else {})})
+        results, counted_names = names(service, principal, query), _counts(service, visible(query, principal))
+    except (ValidationError, UsageError) as error:
+        faults = _faults(error)
 
-    def address(**changes: str) -> str:
-        fields = {**filters.model_dump(exclude_defaults=True, exclude={"cursor"}), **changes}
+    def address(**changes: object) -> str:
+        fields = {name: text for name, text in {**given, "page": "", **changes}.items() if text}
         return f"{request.url.path}?{urlencode(fields)}" if fields else request.url.path
 
+    digests = [row.digest for row in results.names]
+    sparks = layer_densities(digests, remote=service.remote, workspace=service.workspace)
     return page(
         request,
         principal,
@@ -117,20 +110,32 @@ def _list(request: Request, service: Service, principal: Principal, project: str
         status=422 if faults else 200,
         project=project,
         filters=filters,
-        narrowing=narrowing,
+        query=query,
+        narrowing={name: text for name, text in given.items() if name not in ("sort", "limit", "page")},
         address_of=address,
-        given=given_or_default,
+        given=given,
         faults=faults,
-        entries=entries,
-        more=more,
+        entries=results.names,
+        more=results.after is not None,
+        counts=counted_names,
+        facets=[key for key in EQUAL_KEYS if key in known],
+        ranges=RANGES,
+        histogram=histogram,
         left_out=[row for row in request.app.state.follower.left_out if _is_readable(row.ref, principal, project)],
-        sparks=layer_densities([entry.digest for entry in entries], remote=service.remote, workspace=service.workspace),
+        highest=max((max(each) for each in [*sparks.values(), *((row.density,) for row in results.names)]), default=0),
+        sparks=sparks,
         sparkline=sparkline,
-        sorts=SORTS,
-        kinds=KINDS,
-        limits=LIMITS,
         labels=LABELS,
     )
+
+
+def _faults(error: ValidationError | UsageError) -> dict[str, str]:
+    """What is wrong, by the field of the form."""
+    if isinstance(error, UsageError):
+        field = error.message.partition(":")[0]
+        return {field if field in LABELS else "text": error.message}
+    rows = {str(row["loc"][0]): row for row in error.errors()}
+    return {field: sentence({**row, "loc": ("query", LABELS.get(field, field))}) for field, row in rows.items()}
 
 
 def names(service: Service, principal: Principal, query: catalog.Query) -> Page:
@@ -138,15 +143,63 @@ def names(service: Service, principal: Principal, query: catalog.Query) -> Page:
     return browse(visible(query, principal), remote=service.remote, workspace=service.workspace)
 
 
-def sparkline(
-    values: Sequence[float], name: str = "Density by layer", text: Callable[[float], str] = percent
+@cached(
+    TTLCache(256, _COUNTED_FOR_S),
+    key=lambda service, query: hashkey(
+        service.workspace, query.text, *query.filters.items(), query.projects, query.hidden
+    ),
+    lock=Lock(),
+)
+def _counts(service: Service, query: catalog.Query) -> Counts | None:
+    return counts(query, (*EQUAL_KEYS, *RANGES), remote=service.remote, workspace=service.workspace)
+
+
+def histogram(
+    key: str, counts: Histogram, chosen: tuple[float, float], text: Callable[[float], str], address: Callable[..., str]
 ) -> Markup:
-    """Values, by default density by layer, as a row of steps from zero to the highest."""
+    """Names by a number, as bars that each lead to the range below it; empty where all numbers are the same."""
+    width = (counts.high - counts.low) / BARS
+    if not width:
+        return Markup()
+    digits = max(0, 2 - math.floor(math.log10(width)))
+    ends = [counts.low + width * bar for bar in range(BARS + 1)]
+    # The outer ends stay open: rounded, they could leave out what is at them.
+    typed = ["", *(f"{end:.{digits}f}" for end in ends[1:-1]), ""]
+    bars = [
+        Markup(
+            '<a href="{}" tabindex="-1"{}><title>{} to {}: {}</title><path d="M{} 0h1v{}h-1z"/>'
+            '<path d="M{} {}v-{}h.9v{}z"/></a>'
+        ).format(
+            address(**{key: f"{typed[bar]}..{typed[bar + 1]}"}),
+            Markup(' class="out"') if not chosen[0] <= (ends[bar] + ends[bar + 1]) / 2 <= chosen[1] else "",
+            text(ends[bar]),
+            text(ends[bar + 1]),
+            counted(number, "name"),
+            *(bar, _TALL, bar, _TALL),
+            *[max(2, round(_TALL * number / max(counts.bars)))] * 2,
+        )
+        for bar, number in enumerate(counts.bars)
+        if number
+    ]
+    # The field below says the same to a keyboard and to a screen reader.
+    return Markup(
+        '<svg class="histogram" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
+        '<span class="ends"><span>{}</span><span>{}</span></span>'
+    ).format(BARS, _TALL, Markup().join(bars), text(counts.low), text(counts.high))
+
+
+def sparkline(
+    values: Sequence[float],
+    name: str = "Density by layer",
+    text: Callable[[float], str] = percent,
+    highest: float | None = None,
+) -> Markup:
+    """Values, by default density by layer, as a row of steps from zero to the highest, by default of these values."""
     label = f"{name}: {text(min(values))} to {text(max(values))}"
     stride = -(-len(values) // _STEPS)
     groups = [values[at : at + stride] for at in range(0, len(values), stride)]
     means = [sum(group) / len(group) for group in groups]
-    top = max(means) or 1.0
+    top = highest or max(means) or 1.0
     # Whole numbers, a step a unit wide, and one path for line and area: forty of these are on the first page.
     line = "".join(f"V{round(_TALL * (1 - mean / top))}h1" for mean in means)
     return Markup(

@@ -1,4 +1,4 @@
-// What pages gain with a script: results as one types, and lines to copy at a press. Without it, everything works.
+// What pages gain with a script: results as one types, ticks that last, and lines to copy. Without it, everything works.
 "use strict";
 
 // Results as one types: the form's own address is fetched, and the part that it names is replaced.
@@ -7,9 +7,7 @@ for (const form of document.querySelectorAll("form[data-live]")) {
   let waiting, fetching;
   const address = () => {
     const fields = new URLSearchParams(new FormData(form));
-    for (const [name, value] of [...fields]) {
-      if (value === (form.elements[name].dataset.default ?? "")) fields.delete(name);
-    }
+    for (const [name, value] of [...fields]) if (!value) fields.delete(name);
     const query = fields.toString();
     return form.getAttribute("action") + (query ? "?" + query : "");
   };
@@ -22,9 +20,14 @@ for (const form of document.querySelectorAll("form[data-live]")) {
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const results = page.getElementById(id);
       if (!results) return;
+      const focused = document.activeElement.id;
+      const folded = document.querySelector(".facets:not([open])");
       document.getElementById(id).replaceWith(results);
+      results.querySelector(".facets")?.toggleAttribute("open", !folded);
+      document.getElementById(focused)?.focus();
       history.replaceState(null, "", target);
       copying(results);
+      ticking();
     } catch (error) {
       if (error.name !== "AbortError") throw error;
     }
@@ -32,6 +35,38 @@ for (const form of document.querySelectorAll("form[data-live]")) {
   form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(update, 200); });
   form.addEventListener("submit", event => { event.preventDefault(); clearTimeout(waiting); update(); });
 }
+
+document.addEventListener("keydown", event => {
+  const field = document.getElementById("text");
+  if (event.key !== "/" || !field || event.target.matches("input:not([type=checkbox]), textarea, select")) return;
+  event.preventDefault();
+  field.focus();
+});
+
+// What is ticked stays ticked on other pages of the list, and is shown beside the button.
+function ticking() {
+  const form = document.querySelector(".comparing");
+  if (!form) return;
+  const ticked = new Set(JSON.parse(sessionStorage.getItem("ticked") ?? "[]"));
+  const show = () => {
+    sessionStorage.setItem("ticked", JSON.stringify([...ticked]));
+    const rows = new Set();
+    for (const box of form.querySelectorAll(".tick")) {
+      box.checked = ticked.has(box.value);
+      rows.add(box.value);
+    }
+    form.querySelector("output").replaceChildren(...[...ticked].flatMap(ref => {
+      const button = Object.assign(document.createElement("button"), { type: "button", textContent: `${ref} ×` });
+      button.setAttribute("aria-label", `Do not compare ${ref}`);
+      button.addEventListener("click", () => { ticked.delete(ref); show(); });
+      const field = Object.assign(document.createElement("input"), { type: "hidden", name: "ref", value: ref });
+      return rows.has(ref) ? [button] : [button, field];
+    }));
+  };
+  form.addEventListener("change", event => { ticked[event.target.checked ? "add" : "delete"](event.target.value); show(); });
+  show();
+}
+ticking();
 
 // Lines to copy.
 function copying(part) {

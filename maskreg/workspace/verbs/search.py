@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-from maskreg.catalog.query import Position, Query, Range, SearchResult
+from maskreg.catalog.query import Counts, Position, Query, Range, SearchResult
 from maskreg.errors import BadRefError, MaskregError, NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import Pattern, Ref, patterns_in
 from maskreg.registry import Registry
@@ -215,7 +215,7 @@ def browse(query: Query, *, remote: str | None = None, workspace: Workspace | No
 
     Args:
         query: what to look for. Its text may hold patterns of references, as for :func:`search`. Its limit is the size
-            of a page.
+            of a page, its offset what earlier pages hold.
 
     Raises:
         UsageError: the query has no limit or is malformed.
@@ -226,7 +226,20 @@ def browse(query: Query, *, remote: str | None = None, workspace: Workspace | No
     patterns, words = patterns_in(query.text)
     query = narrowed(replace(query, text=words), patterns)
     with registry_of(remote, workspace) as (_, registry):
-        return _filtered(registry, query, limit, patterns) if patterns else _page(registry, query, limit)
+        if not patterns:
+            return _page(registry, query, limit)
+        page = _filtered(registry, replace(query, offset=0), query.offset + limit, patterns)
+        return replace(page, names=page.names[query.offset :])
+
+
+def counts(
+    query: Query, keys: Collection[str], *, remote: str | None = None, workspace: Workspace | None = None
+) -> Counts | None:
+    """How many names match a query, and by value of these filters; None where its text holds patterns of references."""
+    if patterns_in(query.text)[0]:
+        return None
+    with registry_of(remote, workspace) as (_, registry):
+        return registry.counts(query, keys)
 
 
 def _page(registry: Registry, query: Query, limit: int) -> Page:

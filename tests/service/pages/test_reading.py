@@ -50,21 +50,52 @@ def test_readers_see_the_projects_that_they_may_read(client: TestClient) -> None
 def test_pages_follow_each_other(client: TestClient) -> None:
     shown: list[list[str]] = []
     address = "/?text=t&limit=3&sort=name:asc"
-    while address and len(shown) < 3:
+    for place, direction in (
+        ("1 to 3 of 5 names", "next"),
+        ("4 to 5 of 5 names", "prev"),
+        ("1 to 3 of 5 names", "next"),
+    ):
         shown.append(names(client, address))
-        following = re.search(r'href="([^"]+)" rel="next"', client.get(address).text)
-        address = unescape(following[1]) if following else ""
+        text = client.get(address).text
+        assert place in text
+        following = re.search(rf'href="([^"]+)" rel="{direction}"', text)
+        assert following is not None
+        address = unescape(following[1])
     assert shown == [
         ["team/both:latest", "team/run:latest", "team/toy-opd:v1"],
         ["team/toy-random:latest", "team/toy-rlvr:v1"],
+        ["team/both:latest", "team/run:latest", "team/toy-opd:v1"],
     ]
+    assert client.get("/?text=team/*&limit=3&page=2&sort=name:asc").text.count('class="tick"') == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "token"), [("/", ""), ("/", ADMIN), ("/p/team?kind=delta", ""), ("/?density=0.01..&kind=delta", "")]
+)
+def test_each_filter_leaves_as_many_names_as_it_says(client: TestClient, address: str, token: str) -> None:
+    text = client.get(address, headers=headers(token)).text
+    assert token or "secret" not in text
+    facets = re.findall(r'<li><a href="([^"]+)">[^<]+</a> <span>(\d+)</span>', text)
+    bars = re.findall(r'<a href="([^"]+)" tabindex="-1"[^>]*><title>[^<]*: (\d+) names?</title>', text)
+    assert facets and bars
+    for link, number in facets + bars:
+        assert len(names(client, unescape(link), token)) == int(number), link
+
+
+def test_headers_sort_both_ways(client: TestClient) -> None:
+    down = client.get("/?sort=density:desc").text
+    link = re.search(r'aria-sort="descending"><a href="([^"]+)"', down)
+    assert link is not None
+    assert unescape(link[1]) == "/?sort=density%3Aasc"
+    assert 'aria-sort="ascending"' in client.get("/?sort=density:asc").text
+    assert names(client, "/?sort=density:asc") != names(client, "/?sort=density:desc")
 
 
 @pytest.mark.parametrize(
     "query",
     [
         *("limit=0", "limit=1001", "sort=nonsense", "density=0.9..0.1"),
-        "cursor=nonsense",
+        *("page=0", "page=nonsense", "kind=nonsense"),
         "density=<script>",
     ],
 )
