@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import safe_open
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
+from maskreg.checkpoint.safetensors import SafetensorsCheckpoint
 from maskreg.errors import UsageError
 from maskreg.live.memory import CODES, DTYPES, NAMES
 from maskreg.tensors.info import FLOAT
@@ -18,7 +21,14 @@ if TYPE_CHECKING:
 
 
 def tensors_of(checkpoint: Checkpoint) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor of a checkpoint by name, in host memory, one after another."""
+    """Every tensor of a checkpoint by name, in host memory, one after another; those of files are mapped, not read."""
+    path = checkpoint.path
+    if isinstance(checkpoint, SafetensorsCheckpoint) and isinstance(path, Path):
+        folder = path if path.is_dir() else path.parent
+        for shard in checkpoint.shards:
+            with safe_open(folder / shard.file_name, "pt") as file:
+                yield from ((info.name, file.get_tensor(info.name)) for info in shard.tensors)
+        return
     for name, info in checkpoint.tensors.items():
         bits = torch.from_numpy(checkpoint.read(name, 0, info.numel).view(f"i{info.item_bytes}"))
         yield name, bits.view(CODES[info.item_bytes]).view(DTYPES[info.dtype]).reshape(info.shape)
