@@ -55,8 +55,11 @@ _TALL = 40
 _STEPS = 48
 """Maximum number of steps of a sparkline; more layers are averaged."""
 
-_COUNTED_FOR_S = 10
-"""Age at which counts are made anew, in seconds."""
+_COUNTED_FOR_S = 600
+"""Age at which counts are made anew although no name seems to have changed, in seconds."""
+
+_LOOKED_FOR_S = 10
+"""Age at which the newest name and event are read again, in seconds."""
 
 
 class Listed(Filters):
@@ -143,13 +146,23 @@ def names(service: Service, principal: Principal, query: catalog.Query) -> Page:
     return browse(visible(query, principal), remote=service.remote, workspace=service.workspace)
 
 
-@cached(
-    TTLCache(256, _COUNTED_FOR_S),
-    key=lambda service, query: hashkey(
-        service.workspace, query.text, *query.filters.items(), query.projects, query.hidden
-    ),
-    lock=Lock(),
-)
+@cached(TTLCache(16, _LOOKED_FOR_S), key=lambda service: hashkey(service.workspace), lock=Lock())
+def _state(service: Service) -> tuple[object, ...]:
+    """What changes when a name does: the newest name, and the newest event of the catalog."""
+    registry = service.registry
+    return (
+        *registry.page(catalog.Query(limit=1)),
+        *(registry.index.use(lambda index: index.events(limit=1)) or ())[:1],
+    )
+
+
+def _key(service: Service, query: catalog.Query) -> object:
+    filters = query.filters.items()
+    return hashkey(service.workspace, str(_state(service)), query.text, *filters, query.projects, query.hidden)
+
+
+# Counting 100,000 names takes a second.
+@cached(TTLCache(256, _COUNTED_FOR_S), key=_key, lock=Lock())
 def _counts(service: Service, query: catalog.Query) -> Counts | None:
     return counts(query, (*EQUAL_KEYS, *RANGES), remote=service.remote, workspace=service.workspace)
 
