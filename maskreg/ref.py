@@ -39,6 +39,8 @@ _META_CHARS = 1024
 README_CHARS = 20_000
 """The longest README of a card."""
 
+_README_UNSEEN = "\n\t\u200c\u200d\ufe0e\ufe0f"  # joiners and selectors spell words of Persian and Hindi, and emoji
+
 
 def is_pattern(text: str) -> bool:
     """Whether a text stands for several references, or several checkpoints: it has ``*``, ``?`` or ``[`` in it."""
@@ -215,7 +217,7 @@ class Card:
         for name, text, limit in texts:
             if len(text) > limit:
                 raise UsageError(f"{name} has {len(text):,} characters; the limit is {limit:,}")
-            kept = "\n\t" if name == "the README" else ""
+            kept = _README_UNSEEN if name == "the README" else ""
             if at := [i for i, character in enumerate(text) if _unseen(character) and character not in kept]:
                 raise UsageError(f"{name} holds {text[at[0]]!a} at {at[0]}, a control or invisible character")
         if self.license and not _LICENSE.fullmatch(self.license):

@@ -103,6 +103,11 @@ def test_whatever_a_terminal_obeys_or_hides_is_escaped_and_refused() -> None:
         with pytest.raises(UsageError, match="a control or invisible character"):
             Card(description=f"a{character}b").checked()
     assert printable("a\tb\n\u200b", keep="\n\t") == "a\tb\n\\u200b"
+    for unseen in "\u200b\u202e\r\0\U000e0041":
+        with pytest.raises(UsageError):
+            Card(readme=unseen).checked()
+    spelled = "\N{WARNING SIGN}\ufe0f\n\t\N{MAN}\u200d\N{WOMAN} \u0645\u06cc\u200c\u062e"
+    assert Card(readme=spelled).checked().readme == spelled
     seen = "grüße, 漢字\u3000と é\N{COMBINING ACUTE ACCENT} \N{PILE OF POO} \N{NO-BREAK SPACE}"
     assert printable(seen) == seen
     assert Card(description=seen).checked().description == seen

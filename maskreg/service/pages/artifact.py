@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from maskreg.artifact.manifest import Group, Manifest
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError
+from maskreg.errors import ConflictError, NotFoundError, UsageError
 from maskreg.ref import README_CHARS, Ref
 from maskreg.reports.modules import CIVIDIS, scale, table
 from maskreg.service.access import Needs, ProjectReader
@@ -132,14 +132,19 @@ def change(
     if not form.save:
         request.state.audited = None
         return page(request, principal, "readme.html.j2", ref=ref, text=text, entry=form.entry, shown=True)
-    annotate(
-        ref,
-        readme=text,
-        by=principal.name,
-        expected=Digest(form.entry),
-        remote=service.remote,
-        workspace=service.workspace,
-    )
+    try:
+        annotate(
+            ref,
+            readme=text,
+            by=principal.name,
+            expected=Digest(form.entry),
+            remote=service.remote,
+            workspace=service.workspace,
+        )
+    except (ConflictError, UsageError) as error:  # an error page would lose the text
+        status, entry = 422 if isinstance(error, UsageError) else 412, service.registry.live(ref).id
+        known = {"ref": ref, "text": text, "entry": entry, "seen": form.entry, "fault": error}
+        return page(request, principal, "readme.html.j2", status=status, **known)
     return RedirectResponse(link(ref), 303)
 
 

@@ -16,7 +16,7 @@ import nh3
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markdown_it import MarkdownIt
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from maskreg.digest import Digest
 from maskreg.errors import MaskregError, NotFoundError, UnauthenticatedError
@@ -142,6 +142,7 @@ _TAGS = {
     *("a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "strong"),
     *("table", "tbody", "td", "th", "thead", "tr", "ul"),
 }
+_HTML_CHARS = 1 << 20
 _TOP = 3
 """Level of the largest heading: the page has the ones above."""
 
@@ -157,12 +158,14 @@ def _whole_address(_: str, attribute: str, value: str) -> str | None:
 
 
 def rendered(text: str) -> Markup:
-    """Markdown as markup; of a text longer than a README can be, the rest is left out."""
+    """Markdown as markup, or as text where that is far longer; what is longer than a README can be is left out."""
     tokens = _parser().parse(text[:README_CHARS])
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1]) + _TOP - 1)}"
     html = _parser().renderer.render(tokens, _parser().options, {})
+    # A few characters can name a long address, or a row of empty cells, again and again.
+    html = html if len(html) <= _HTML_CHARS else f"<pre>{escape(text[:README_CHARS])}</pre>"
     clean = nh3.clean(
         html,
         tags=_TAGS,

@@ -87,14 +87,17 @@ class PackedOptimizer(MaskedOptimizer):
 
     def _optimizer(self) -> torch.optim.Optimizer:
         """The optimizer over one vector for each parameter; made anew where parameters were bound anew."""
-        if self._inner is None or self._vectors_of is not self._bound:
+        groups = len(self.param_groups)
+        if self._inner is None or self._vectors_of is not self._bound or groups > len(self._inner.param_groups):
             self._vectors_of = self._bound
             self._vector = {
                 item.parameter: torch.nn.Parameter(torch.empty(0, device=item.weights.device))
                 for item in self._bound or ()
             }
-            groups = [{**g, "params": [self._vector[p] for p in g["params"]]} for g in self.param_groups]
-            self._inner = self._make([_without_names(group) for group in groups], **self._options)
+            # In the backward pass, parameters of a new group are not bound yet.
+            known = [[self._vector[p] for p in g["params"] if p in self._vector] for g in self.param_groups]
+            given = [{**_without_names(g), "params": p} for g, p in zip(self.param_groups, known, strict=True)]
+            self._inner = self._make(given, **self._options)
         return self._inner
 
 
@@ -114,11 +117,11 @@ def _tried(make: Callable[..., torch.optim.Optimizer], options: dict[str, Any], 
 
     ``one_by_one``: the halves are stepped after each other, which shows one that counts steps for all parameters.
     """
-    name = getattr(make, "__name__", str(make))
+    name = getattr(make, "__name__", type(make).__name__)
     try:
         (whole, optimizer), (halves, _) = (_steps(make, options, n, one_by_one) for n in (1, 2))
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, AssertionError) as error:
-        raise UsageError(f"{name} does not step a vector: {error}", hint=_ATTACH) from error
+        raise UsageError(f"{name} does not step a vector with these options: {error}", hint=_ATTACH) from error
     if not torch.equal(whole, halves):
         raise UsageError(f"{name} does not step each coordinate by itself", hint=_ATTACH)
     if hasattr(optimizer, "eval"):

@@ -62,4 +62,5 @@ def test_what_people_write_is_rendered() -> None:
 def test_a_text_without_end_is_cut() -> None:
     assert len(rendered("a" * (2 * README_CHARS))) < README_CHARS + 20
     assert rendered("> " * 5000 + "x")
+    assert len(rendered("[a]: https://x/" + "y" * 4000 + "\n\n" + "[a] " * 3990)) < README_CHARS + 20
     assert rendered("[" * 5000 + "](" * 5000)

@@ -11,7 +11,7 @@ import torch
 
 from maskreg.errors import DataError, UsageError
 from maskreg.mask.packed import TensorMask
-from maskreg.train import MaskedAdamW, MaskedSGD
+from maskreg.train import Masked, MaskedAdamW, MaskedSGD
 from maskreg.train.optim import MaskedOptimizer
 from maskreg.train.optim.gradients import PackedGradient
 from tests.train.optim.training import KINDS, masked, model, run
@@ -249,6 +249,20 @@ def test_a_group_added_after_the_backward_pass_loses_no_gradient() -> None:
         optimizer.step()
     assert same(nets[0], bits(nets[1]))
     assert not same(nets[0], bits(model()))
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_group_added_between_steps_in_the_backward_pass_is_trained_from_then_on(late: bool) -> None:
+    net, before = model(), model()
+    named = list(net.named_parameters())
+    optimizer = Masked(named[:2], torch.optim.NAdam, lr=1e-2, mask=masked(net), gradients="in-backward")
+    optimizer.bind(net)
+    if late:
+        run(optimizer, net)
+    optimizer.add_param_group({"params": named[2:]})
+    run(optimizer, net, steps=3)
+    was = dict(before.named_parameters())
+    assert not any(torch.equal(parameter, was[name]) for name, parameter in named)
 
 
 def test_gradients_of_another_mask_are_refused() -> None:
