@@ -143,7 +143,7 @@ def change(
         )
     except (ConflictError, UsageError) as error:  # an error page would lose the text
         status, entry = 422 if isinstance(error, UsageError) else 412, service.registry.live(ref).id
-        known = {"ref": ref, "text": text, "entry": entry, "seen": form.entry, "fault": error}
+        known = {"ref": ref, "text": text, "entry": entry, "seen": form.entry, "fault": error, "shown": False}
         return page(request, principal, "readme.html.j2", status=status, **known)
     return RedirectResponse(link(ref), 303)
 

@@ -119,13 +119,10 @@ def test_a_writer_edits_the_readme_of_a_tag(tmp_path: Path, home: Path) -> None:
         assert service.registry.live(ref).card.readme == "# Use\n\n- *first*"
         assert client.post(f"{address}/readme", data=said).status_code == 403
         long = {**said, "readme": "x" * (README_CHARS + 1)}
-        for other, status in ((long, 412), (said, 412)):
+        for other, status, text in ((long, 422, long["readme"]), (said, 412, "# Use\n\n- *first*</textarea>")):
             answer = client.post(f"{address}/readme", data=other, headers=OWN)
-            assert answer.status_code == status and other["readme"].replace("\r", "").strip() in answer.text
-        now = {"entry": service.registry.live(ref).id}
-        assert now["entry"] in answer.text
-        answer = client.post(f"{address}/readme", data=long | now, headers=OWN)
-        assert answer.status_code == 422 and long["readme"] in answer.text
+            assert answer.status_code == status and text in answer.text
+            assert service.registry.live(ref).id in answer.text
         signed_in(client, "reader-token")
         assert f'{address}/readme"' not in client.get(address).text
         assert client.get(f"{address}/readme").status_code == 403
