@@ -42,6 +42,7 @@ from maskreg.catalog.query import (
     BARS,
     COLUMN_OF_SORT,
     COLUMNS,
+    MOST_COUNTED,
     MOST_VALUES,
     RANGE_KEYS,
     RLVR_OVERLAP,
@@ -376,7 +377,7 @@ def _live(query: Query, dialect: str, names: Iterable[str]) -> Select[Any]:
 def _counts(connection: Connection, query: Query, keys: list[str]) -> Counts:
     dialect = connection.dialect.name
     # Databases keep the rows of a WITH that is used several times: the join, which takes longest, is made once.
-    live = _live(query, dialect, ["digest", *keys]).cte()
+    live = _live(query, dialect, keys or ["digest"]).limit(MOST_COUNTED).cte()
     nothing = cast(null(), Double)
     parts = [select(literal(""), literal("").label("value"), nothing, nothing, func.count()).select_from(live)]
     for key in keys:

@@ -293,6 +293,9 @@ class Answer(NamedTuple):
 MOST_VALUES = 12
 """Values of a column that are counted, the most frequent ones."""
 
+MOST_COUNTED = 200_000
+"""Names that are counted; where more match, counts are of so many of them, whichever the database reads first."""
+
 BARS = 24
 """Bars of a histogram."""
 
@@ -309,7 +312,7 @@ class Counts(NamedTuple):
     """How many names there are for a query.
 
     Attributes:
-        total: that match the query.
+        total: that match the query, up to :data:`MOST_COUNTED`.
         values: names by value of each column that filters by an equal text, the most frequent first; the column's own
             filter is left out, so that a count is what choosing the value would leave.
         histograms: the same of columns of numbers; none of a column without a number.

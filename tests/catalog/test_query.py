@@ -58,6 +58,14 @@ def test_names_are_counted_under_the_other_filters(
     assert {bar: number for bar, number in enumerate(drawn) if number} == bars
 
 
+def test_no_more_than_so_many_names_are_counted(full: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.catalog.catalog.MOST_COUNTED", 3)
+    assert full.counts(Query(), ("project",)).total == sum(
+        full.counts(Query(), ("project",)).values["project"].values()
+    )
+    assert full.counts(Query(), ()).total == 3
+
+
 def test_an_offset_skips_names(full: Catalog) -> None:
     for sort in COLUMN_OF_SORT:
         pages = [full.search(Query(sort=sort, limit=2, offset=offset)) for offset in (0, 2, 4)]

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from pydantic import Field, ValidationError
 
 from maskreg.catalog import query as catalog
-from maskreg.catalog.query import BARS, EQUAL_KEYS, Counts, Histogram
+from maskreg.catalog.query import BARS, EQUAL_KEYS, MOST_COUNTED, Counts, Histogram
 from maskreg.errors import UsageError
 from maskreg.glossary import ENTRIES
 from maskreg.ref import Ref
@@ -49,6 +49,9 @@ LABELS = {
 }
 """What the page calls filters, which are parameters of the API's search."""
 
+MOST_PAGES = 2_000
+"""Pages that can be turned to: a database reads what it skips."""
+
 _TALL = 40
 """Height of a sparkline or a histogram, in units of its own."""
 
@@ -65,7 +68,7 @@ _LOOKED_FOR_S = 10
 class Listed(Filters):
     """What to list: a search of the API, by the number of a page instead of a cursor."""
 
-    page: int = Field(1, ge=1, le=100_000)
+    page: int = Field(1, ge=1, le=MOST_PAGES)
 
 
 @router.get("/")
@@ -119,8 +122,9 @@ def _list(request: Request, service: Service, principal: Principal, project: str
         given=given,
         faults=faults,
         entries=results.names,
-        more=results.after is not None,
+        more=results.after is not None and filters.page < MOST_PAGES,
         counts=counted_names,
+        most=MOST_COUNTED,
         facets=[key for key in EQUAL_KEYS if key in known],
         ranges=RANGES,
         histogram=histogram,
