@@ -50,17 +50,14 @@ function ticking() {
   const ticked = new Set(JSON.parse(sessionStorage.getItem("ticked") ?? "[]"));
   const show = () => {
     sessionStorage.setItem("ticked", JSON.stringify([...ticked]));
-    const rows = new Set();
-    for (const box of form.querySelectorAll(".tick")) {
-      box.checked = ticked.has(box.value);
-      rows.add(box.value);
-    }
+    const boxes = [...form.querySelectorAll(".tick")];
+    for (const box of boxes) box.checked = ticked.has(box.value);
     form.querySelector("output").replaceChildren(...[...ticked].flatMap(ref => {
       const button = Object.assign(document.createElement("button"), { type: "button", textContent: `${ref} ×` });
       button.setAttribute("aria-label", `Do not compare ${ref}`);
       button.addEventListener("click", () => { ticked.delete(ref); show(); });
       const field = Object.assign(document.createElement("input"), { type: "hidden", name: "ref", value: ref });
-      return rows.has(ref) ? [button] : [button, field];
+      return boxes.some(box => box.value === ref) ? [button] : [button, field];
     }));
   };
   form.addEventListener("change", event => { ticked[event.target.checked ? "add" : "delete"](event.target.value); show(); });
