@@ -48,7 +48,7 @@ HOMES = {
     "prometheus_client": {"service"},
     "psycopg": {"catalog"},
     "msgspec": {"artifact", "cli", "document", "exchange"},
-    "safetensors": set[str](),
+    "safetensors": {"sync"},
     "sqlalchemy": {"catalog", "migrations", "service"},
     "starlette": {"service"},
     "tomlkit": {"settings"},

@@ -8,7 +8,7 @@ those that fall into the part: runs of one length (:mod:`maskreg.live.runs`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import torch
 
 from maskreg.errors import UsageError
 from maskreg.live.runs import Runs
-from maskreg.live.shards import local_of
+from maskreg.live.shards import indexes_of, local_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -63,14 +63,14 @@ def held(name: str, parameter: torch.Tensor, view: torch.Tensor) -> Held:
         )
     }
     cut = _Cut(tuple(parameter.shape), view)
-    own = _indexes(parameter.shape, mesh, placements, positions[rank])
+    own = indexes_of(parameter.shape, mesh, placements, positions[rank])
     if [len(each) for each in own] != list(local.shape):
         raise UsageError(
             f"{name} is cut into other sizes than its placements {', '.join(map(repr, placements))} say",
             hint="shard with fully_shard(model) or parallelize_module",
         )
     of = {
-        holder: cut.runs(_indexes(parameter.shape, mesh, placements, coordinate))
+        holder: cut.runs(indexes_of(parameter.shape, mesh, placements, coordinate))
         for holder, coordinate in sorted(positions.items())
     }
     return Held(cut.part(local, own), of, rank)
@@ -135,26 +135,6 @@ class _Cut:
             lo, hi = np.searchsorted(own, [offset, offset + sizes.get(dim, 1)])
             result.append((int(lo), int(hi)))
         return result
-
-
-def _indexes(
-    shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[Any], position: Sequence[int]
-) -> list[Indexes]:
-    """Indexes along each dimension of a parameter that the process at a position of the mesh has."""
-    indexes = [np.arange(size) for size in shape]
-    for mesh_dim, placement in enumerate(placements):
-        if placement.is_replicate():
-            continue
-        dim, parts = placement.dim % len(shape), mesh.size(mesh_dim)
-        if type(placement).__name__ == "_StridedShard":
-            pieces, _ = placement._split_tensor(
-                torch.from_numpy(indexes[dim]), parts, with_padding=False, contiguous=True
-            )
-            indexes[dim] = pieces[position[mesh_dim]].numpy()
-        else:
-            size = -(-len(indexes[dim]) // parts)
-            indexes[dim] = indexes[dim][position[mesh_dim] * size : (position[mesh_dim] + 1) * size]
-    return indexes
 
 
 def pieces(held_: Held, start: int, stop: int) -> Iterator[tuple[int, slice]]:

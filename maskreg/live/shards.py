@@ -16,7 +16,9 @@ Spans may begin anywhere in a byte of packed bits, so the mask is cut by shiftin
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,6 +54,28 @@ class Part:
         stride = shape[dim] * inner
         return cls(math.prod(shape), start * inner, stride, (stop - start) * inner, math.prod(shape[:dim]))
 
+    @classmethod
+    def of(cls, shape: tuple[int, ...], indexes: Sequence[npt.NDArray[np.int64]]) -> Part | None:
+        """The product of these indexes along each dimension; None where it is not such spans.
+
+        They are where one dimension was cut, or two of which no other comes before, into ranges. ``[4, 6]`` in
+        quarters, the last: 2 spans, first 15, stride 6, length 3.
+        """
+        narrow = [dim for dim, own in enumerate(indexes) if len(own) != shape[dim]]
+        if not narrow:
+            return cls.whole(math.prod(shape))
+        if any(len(own) and own[-1] - own[0] + 1 != len(own) for own in indexes):
+            return None
+        ranges = [(int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0) for own in indexes]
+        first, last = narrow[0], narrow[-1]
+        part = cls.along(shape, last, *ranges[last])
+        if first == last:
+            return part
+        if len(narrow) > 2 or math.prod(shape[:first]) != 1:
+            return None
+        (start, stop), between = ranges[first], math.prod(shape[first + 1 : last])
+        return replace(part, first=start * between * part.stride + part.first, count=(stop - start) * between)
+
     @property
     def numel(self) -> int:
         """Coordinates of the part."""
@@ -63,6 +87,7 @@ class Layout:
     """How a parameter is distributed over processes.
 
     ``mesh``: None if all of it is local. ``dim``: of the mesh, over which it is sharded; over others it is replicated.
+    Of a parameter that is sharded over several dimensions of its mesh, the mesh has those as one.
     """
 
     part: Part
@@ -117,32 +142,56 @@ def layout_of(name: str, tensor: torch.Tensor) -> Layout:
     mesh: DeviceMesh | None = getattr(tensor, "device_mesh", None)
     if mesh is None:
         return Layout(Part.whole(tensor.numel()))
-    from torch.distributed.tensor import Replicate, Shard
-
     placements: tuple[Any, ...] = tensor.placements  # type: ignore[attr-defined]
-    split = [
-        (dim, placement)
-        for dim, placement in enumerate(placements)
-        if mesh.size(dim) > 1 and not isinstance(placement, Replicate)
-    ]
-    if not split:
-        return Layout(Part.whole(tensor.numel()))
-    unsupported = [placement for _, placement in split if type(placement) is not Shard]
-    if unsupported or len(split) > 1:
+    position = mesh.get_coordinate()
+    split = [dim for dim, each in enumerate(placements) if mesh.size(dim) > 1 and not each.is_replicate()]
+    part = None
+    if position is not None and not any(each.is_partial() for each in placements):
+        part = Part.of(tuple(tensor.shape), indexes_of(tensor.shape, mesh, placements, position))
+    if part is None:
         raise UsageError(
             f"{name} is distributed as {', '.join(map(repr, placements))} over {mesh.ndim} mesh dimensions; masks can"
-            " be cut for Shard over one of them and Replicate over the others",
-            hint="shard with fully_shard(model) alone, without tensor parallelism",
+            " be cut for Shard over one or two of them, into ranges",
+            hint="shard with fully_shard(model), parallelize_module, or both",
         )
-    dim, placement = split[0]
-    along = placement.dim % tensor.dim()
-    size, parts = tensor.shape[along], mesh.size(dim)
-    chunk = -(-size // parts)
-    start = min(mesh.get_local_rank(dim) * chunk, size)
-    part = Part.along(tuple(tensor.shape), along, start, min(start + chunk, size))
     if local_of(tensor.detach()).numel() != part.numel:
         raise UsageError(f"{name} is cut into other sizes than torch.chunk gives", hint="shard with fully_shard(model)")
-    return Layout(part, mesh, dim)
+    if not split:
+        return Layout(part)
+    return Layout(part, mesh, split[0]) if len(split) == 1 else Layout(part, _joined(mesh, tuple(split)))
+
+
+@lru_cache
+def _joined(mesh: DeviceMesh, dims: tuple[int, ...]) -> DeviceMesh:
+    """Dimensions of a mesh as one; a collective call of all its processes, the first time."""
+    names = mesh.mesh_dim_names
+    if names is None:
+        raise UsageError(
+            "a parameter is sharded over several dimensions of a mesh, and these have no names",
+            hint='init_device_mesh(..., mesh_dim_names=("dp", "tp"))',
+        )
+    joined: DeviceMesh = mesh[tuple(names[dim] for dim in dims)]._flatten()
+    return joined
+
+
+def indexes_of(
+    shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[Any], position: Sequence[int]
+) -> list[npt.NDArray[np.int64]]:
+    """Indexes along each dimension of a parameter that the process at a position of the mesh has."""
+    indexes = [np.arange(size) for size in shape]
+    for mesh_dim, placement in enumerate(placements):
+        if placement.is_replicate():
+            continue
+        dim, parts = placement.dim % len(shape), mesh.size(mesh_dim)
+        if type(placement).__name__ == "_StridedShard":
+            pieces, _ = placement._split_tensor(
+                torch.from_numpy(indexes[dim]), parts, with_padding=False, contiguous=True
+            )
+            indexes[dim] = pieces[position[mesh_dim]].numpy()
+        else:
+            size = -(-len(indexes[dim]) // parts)
+            indexes[dim] = indexes[dim][position[mesh_dim] * size : (position[mesh_dim] + 1) * size]
+    return indexes
 
 
 def cut(packed: npt.NDArray[np.uint8], part: Part) -> tuple[npt.NDArray[np.uint8], Order]:
@@ -161,5 +210,5 @@ def cut(packed: npt.NDArray[np.uint8], part: Part) -> tuple[npt.NDArray[np.uint8
     moved = unpack(packed, part.whole_numel)
     masked, starts = np.flatnonzero(moved), part.first + part.stride * np.arange(part.count)
     before, upto = (np.searchsorted(masked, ends) for ends in (starts, starts + part.length))
-    spans = moved.reshape(part.count, part.stride)[:, part.first : part.first + part.length]
+    spans = moved[starts[:, None] + np.arange(part.length)]
     return pack(spans), Order(masked.size, before, upto - before)

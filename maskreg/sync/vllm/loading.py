@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def tensors_of(checkpoint: Checkpoint) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor of a checkpoint by name, in host memory, one after another; those of files are mapped, not read."""
+    """Every tensor of a checkpoint by name, in host memory, one after another; safetensors files are mapped."""
     path = checkpoint.path
     if isinstance(checkpoint, SafetensorsCheckpoint) and isinstance(path, Path):
         folder = path if path.is_dir() else path.parent

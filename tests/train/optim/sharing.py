@@ -245,8 +245,35 @@ def other_layouts_are_refused_by_name(folder: Path) -> None:
         with pytest.raises(UsageError, match=words):
             layout_of("w", wrong)
     if world == 4:
-        with pytest.raises(UsageError, match=r"w is distributed as Shard\(dim=0\), Shard\(dim=1\) over 2"):
-            layout_of("w", distribute_tensor(full, mesh(2, 2), [Shard(0), Shard(1)]))
+        deep = distribute_tensor(torch.zeros(8, 8, 8), mesh(2, 2), [Shard(1), Shard(2)])
+        with pytest.raises(UsageError, match=r"w is distributed as Shard\(dim=1\), Shard\(dim=2\) over 2"):
+            layout_of("w", deep)
+
+
+def shards_over_two_dimensions_train_as_one(folder: Path) -> None:
+    """FSDP2 over tensor parallel: rows, columns, and rows of rows."""
+    expected, reference = alone()
+    over = mesh(2, 2)
+    states: list[dict[str, Any]] = []
+    for _ in range(2):
+        net = Net()
+        for number, (name, p) in enumerate(list(net.named_parameters())):
+            if p.dim() > 1:
+                placed = distribute_tensor(p.detach(), over["shard"], [Shard(number % 2)])
+                net.register_parameter(name, torch.nn.Parameter(placed))
+        fully_shard(net, mesh=over["replicate"])
+        optimizer = make(net)
+        if states:
+            optimizer.load_state_dict(states[0])
+            assert optimizer.state_dict()["state"].keys() == states[0]["state"].keys()
+            same_state(optimizer.state_dict()["state"], reference.state_dict()["state"])
+            return
+        train(net, optimizer)
+        same(weights(net), weights(expected))
+        frozen_kept(net)
+        assert torch.equal(optimizer.grad_norm, reference.grad_norm)  # type: ignore[arg-type]
+        states.append(optimizer.state_dict())
+        same_state(states[0]["state"], reference.state_dict()["state"])
 
 
 def gradients_in_another_layout(folder: Path) -> None:

@@ -28,7 +28,7 @@ CHECKS = {
     "2": [*SHARDED, "sharded_as_accelerate_does", "replicas_of_ddp", "other_layouts_are_refused_by_name", "save"],
     "1": RESUMES,
     "3": ["shards_train_as_one", "uneven_shards_of_later_dimensions", *RESUMES],
-    "4": ["hybrid_shards_train_as_one", "other_layouts_are_refused_by_name"],
+    "4": ["hybrid_shards_train_as_one", "shards_over_two_dimensions_train_as_one", "other_layouts_are_refused_by_name"],
     "2 others": [*RESUMES, "resume_each_from_its_own_file"],
 }
 """By number of processes, in the order in which they run: two save what the others resume."""

@@ -22,7 +22,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import _StridedShard
 
+from maskreg.live.shards import indexes_of
 from maskreg.mask.packed import TensorMask, pack
 from maskreg.train import MaskedAdamW
 from maskreg.train.optim import MaskedOptimizer
@@ -59,12 +61,21 @@ def weights(net: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name.removeprefix("module."): whole(p) for name, p in net.named_parameters()}
 
 
+def placed_like(p: DTensor, full: torch.Tensor) -> torch.Tensor:
+    mesh, placements = p.device_mesh, p.placements
+    if not any(isinstance(placement, _StridedShard) for placement in placements):
+        return distribute_tensor(full, mesh, placements)
+    own = indexes_of(p.shape, mesh, placements, mesh.get_coordinate() or ())
+    local = full[np.ix_(*own)]
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=p.shape, stride=p.stride())
+
+
 def put_gradients(net: torch.nn.Module, seed: int) -> None:
     """Add the seed's gradients to those that are there."""
     drawn = torch.Generator().manual_seed(seed)
     for p in net.parameters():
         full = torch.randn(p.shape, generator=drawn).to(p.dtype)
-        here = distribute_tensor(full, p.device_mesh, p.placements) if isinstance(p, DTensor) else full
+        here = placed_like(p, full) if isinstance(p, DTensor) else full
         p.grad = here if p.grad is None else p.grad + here
 
 
