@@ -14,6 +14,7 @@ from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.pull import pull
 from maskreg.registry.push import push
+from maskreg.registry.tags import annotate
 from maskreg.registry.verify import verify
 from maskreg.store import FileStore
 from tests.registry.conftest import CARD, REF, Heard, objects, second
@@ -119,6 +120,24 @@ def test_what_was_pulled_may_be_moved(
     moved = push(empty, second(remote), REF)
     assert (moved.was, moved.was_by) == (pushed, "ada@here")
     assert push(empty, second(remote), REF).was is None
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_readme_that_was_written_on_the_remote_stays_until_a_newer_one_is_pushed(
+    local: Registry, remote: Registry, pushed: Digest, other: Digest, is_other: bool
+) -> None:
+    def readme_after(readme: str) -> str:
+        card = replace(CARD, readme=readme)
+        local.publish(REF, other if is_other else pushed, card=card)
+        push(local, remote, REF)
+        return remote.live(REF).card.readme
+
+    annotate(remote, REF, {"readme": "from the page"})
+    assert readme_after("") == "from the page"
+    assert readme_after("mine") == "mine"
+    annotate(remote, REF, {"readme": "from the page again"})
+    assert readme_after("mine") == "from the page again"
+    assert readme_after("mine, too") == "mine, too"
 
 
 def test_a_tag_that_was_moved_back_is_not_moved_again_unasked(

@@ -151,7 +151,7 @@ class UsedGradient(_StandIn):
         raise UsageError(
             f"the gradient of {own._name} was used in the backward pass, to update the parameter: it can no longer be"
             " clipped, scaled or read",
-            hint='gradients="packed" keeps masked entries until step(); or do not clip (max_grad_norm=0 in Trainer)',
+            hint='gradients="packed" keeps masked entries until step(); Trainer reads norms even if it does not clip',
         )
 
 
