@@ -35,7 +35,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry, Resolved
 from maskreg.registry.settle import Settling
-from maskreg.registry.transfer import Copying, Landing, check_space, follow, followed, landing_space
+from maskreg.registry.transfer import Copying, Landing, check_space, follow, followed, landing_space, newer_readme
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
@@ -122,10 +122,10 @@ def _fetch(
     is_fixed = resolved.entry is not None and resolved.entry.immutable
     with Settling(store, digest, data, needed, lambda: fetched.bring(needed, jobs), patience_s=local.patience_s):
         if not (note or (head and head.digest == digest and not _set_by(head, origin))):
+            mine = "" if head is None or head.deleted else head.card.readme
+            card = replace(resolved.card, readme=newer_readme(remote, mine, resolved.entry))
             try:
-                local.append(
-                    local_ref, digest, card=resolved.card, after=head, origin=origin, action="pull", immutable=is_fixed
-                )
+                local.append(local_ref, digest, card=card, after=head, origin=origin, action="pull", immutable=is_fixed)
             except NotAllowedError as error:
                 raise _unwritable_tag(local_ref, resolved, head, error) from error
     if origin and not note:

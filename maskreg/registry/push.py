@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import artifact_prefix
@@ -17,18 +16,14 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
 from maskreg.registry.settle import Settling
-from maskreg.registry.transfer import Copying, check_follows, check_space, follow, landing_space
+from maskreg.registry.transfer import Copying, check_follows, check_space, follow, landing_space, newer_readme
 from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.signature import require_checking
 from maskreg.store.chain import check_movable
-from maskreg.store.reflog import RefEntry
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
-
-_ENTRIES = 256
-"""Entries of a tag's log, the newest ones, among which a README is looked for."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +109,7 @@ def push(
     before = after.digest if after is not None else None
     with Settling(remote.store, digest, data, needed, lambda: sent.bring(needed, jobs), patience_s=remote.patience_s):
         follow(local, remote, remote_ref, digest, before or digest)
-        card = replace(resolved.card, readme=_readme(remote, resolved.card.readme, after))
+        card = replace(resolved.card, readme=newer_readme(remote, resolved.card.readme, after))
         entry = remote.append(remote_ref, digest, card=card, after=after, action="push", immutable=is_fixed or None)
     follow(local, remote, remote_ref, digest)
     reused = max(0, sum(entry.size for entry in needed) - sent.bytes)
@@ -125,14 +120,6 @@ def push(
     if after is None or after.digest in (None, digest):
         return pushed
     return replace(pushed, was=after.digest, was_by=after.by, was_at=after.at)
-
-
-def _readme(remote: Registry, readme: str, after: RefEntry | None) -> str:
-    """The README to push: the remote's, unless the local one is newer, so that it is none that the tag once had."""
-    if after is None or after.deleted or after.card.readme == readme:
-        return readme
-    earlier = islice(remote.refs.back(after), _ENTRIES)
-    return after.card.readme if not readme or any(entry.card.readme == readme for entry in earlier) else readme
 
 
 @dataclass

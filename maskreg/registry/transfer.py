@@ -40,6 +40,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -234,3 +235,18 @@ def check_follows(registries: tuple[Registry, Registry], ref: Ref, digest: Diges
 
 def _key(remote: Registry, ref: Ref) -> str:
     return f"{FOLLOWED}{remote.uuid}/{ref.path}.json"
+
+
+_ENTRIES = 256
+"""Entries of a tag's log, the newest ones, among which a README is looked for."""
+
+
+def newer_readme(remote: Registry, local: str, head: RefEntry | None) -> str:
+    """The local README of a tag if the remote's tag never had it, so that it is newer; else the remote's.
+
+    ``head``: the remote's latest entry.
+    """
+    if head is None or head.deleted or head.card.readme == local:
+        return local
+    earlier = islice(remote.refs.back(head), _ENTRIES)
+    return head.card.readme if not local or any(entry.card.readme == local for entry in earlier) else local

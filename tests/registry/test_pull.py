@@ -383,3 +383,12 @@ def test_a_stray_is_refused_by_every_reader(local: Registry, remote: Registry, d
         with pytest.raises(CorruptError, match="not an object of this artifact"):
             read()
     assert list(remote.store.list("")) == []
+
+
+def test_a_readme_that_was_not_pushed_yet_survives_a_pull(remote: Registry, empty: Registry, pushed: Digest) -> None:
+    for readme, edited, expected in (("a", "", "a"), ("b", "", "b"), ("c", "mine", "mine"), ("d", "", "mine")):
+        if edited:
+            annotate(empty, REF, {"readme": edited})
+        annotate(remote, REF, {"readme": readme})
+        pull(empty, second(remote), REF)
+        assert empty.live(REF).card.readme == expected
