@@ -15,7 +15,7 @@ from maskreg.words import counted
 from .command import Command, workspace
 from .output import Output
 from .table import table
-from .values import PAIR, REF, TEXT_FILE
+from .values import PAIR, REF, text_of
 
 
 @click.command(
@@ -149,17 +149,23 @@ def restore(output: Output, ref: Ref, remote: str | None) -> None:
 @click.option("--method", help="How the target was trained: opd, rlvr, sft or another word.")
 @click.option("--license", help="SPDX identifier, such as apache-2.0.")
 @click.option("--description", help="One paragraph for people.")
-@click.option("--readme", type=TEXT_FILE, metavar="FILE", help="Markdown file for the artifact's page; - for stdin.")
+@click.option("--readme", metavar="FILE", help="Markdown file for the artifact's page; - for stdin.")
 @click.option("--meta", type=PAIR, multiple=True, help="Run metadata; repeatable. An empty value removes the key.")
 @click.pass_obj
-def annotate(output: Output, /, ref: Ref, meta: tuple[tuple[str, str], ...], **options: Any) -> None:
+def annotate(
+    output: Output, /, ref: Ref, meta: tuple[tuple[str, str], ...], readme: str | None, **options: Any
+) -> None:
     """Change the card of an artifact.
 
     Family, method, license, description, README and run metadata. The artifact and its digest stay the same.
     """
     from maskreg.workspace.verbs.tag import annotate
 
-    annotated = annotate(ref, meta=dict(meta), **options, workspace=workspace(output))
+    try:
+        page = None if readme is None else text_of(readme)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--readme'") from error
+    annotated = annotate(ref, meta=dict(meta), readme=page, **options, workspace=workspace(output))
     if output.printed(annotated):
         return
     for key, value in annotated.card.to_json().items():

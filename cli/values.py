@@ -81,7 +81,8 @@ def _share(text: str) -> float:
 _TEXT_BYTES = 1 << 20
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
+    """The text of a file; ``-`` is stdin. A ``ValueError`` says why there is none."""
     try:
         with click.open_file(path, "rb") as file:
             data = file.read(_TEXT_BYTES + 1)
@@ -160,7 +161,6 @@ TAG = Parsed("ref", Ref.parse)
 RANGE = Parsed("lo..hi", _range)
 DURATION = Parsed("duration", _duration)
 PAIR = Parsed("key=value", _pair)
-TEXT_FILE = Parsed("file", _text)
 SEED = IntegerType(0, (1 << 64) - 1)
 POSITIVE = IntegerType(1)
 NUMBER = NumberType()

@@ -21,6 +21,7 @@ Args:
     license: SPDX identifier.
     description: one paragraph for people.
     meta: run metadata.
+    readme: a page of Markdown for people.
     out: the file or folder to write.
     force: replace an output that exists, of whose folder other files stay; or move a name that others may use (it was
         pulled or pushed, or another user has set it), whose history keeps the old artifact.

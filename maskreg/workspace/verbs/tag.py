@@ -188,8 +188,6 @@ def annotate(
         family: model family, such as ``qwen3-8b``; None keeps it, an empty text removes it; likewise below.
         method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
         license: SPDX identifier.
-        description: one paragraph.
-        readme: a page of Markdown.
         meta: run metadata to add or replace; an empty value removes the key.
 
     Raises:
