@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -158,12 +157,11 @@ def layout_of(name: str, tensor: torch.Tensor) -> Layout:
         raise UsageError(f"{name} is cut into other sizes than torch.chunk gives", hint="shard with fully_shard(model)")
     if not split:
         return Layout(part)
-    return Layout(part, mesh, split[0]) if len(split) == 1 else Layout(part, _joined(mesh, tuple(split)))
+    return Layout(part, mesh, split[0]) if len(split) == 1 else Layout(part, _joined(mesh, split))
 
 
-@lru_cache
-def _joined(mesh: DeviceMesh, dims: tuple[int, ...]) -> DeviceMesh:
-    """Dimensions of a mesh as one; a collective call of all its processes, the first time."""
+def _joined(mesh: DeviceMesh, dims: Sequence[int]) -> DeviceMesh:
+    """Dimensions of a mesh as one, which the mesh keeps; the first time, a collective call of all its processes."""
     names = mesh.mesh_dim_names
     if names is None:
         raise UsageError(
