@@ -315,7 +315,7 @@ class Counts(NamedTuple):
         total: that match the query, up to :data:`MOST_COUNTED`.
         values: names by value of each column that filters by an equal text, the most frequent first; the column's own
             filter is left out, so that a count is what choosing the value would leave.
-        histograms: the same of columns of numbers; none of a column without a number.
+        histograms: the same for columns of numbers; a column in which no name has a number is left out.
     """
 
     total: int
