@@ -138,6 +138,8 @@ class ModelState(Checkpoint):
 
 def is_sharded(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> bool:
     """Whether several processes hold the weights of a model together, as DTensors."""
+    if not isinstance(model, torch.nn.Module | Mapping):
+        raise UsageError(f"a {type(model).__name__} is no model", hint="pass a torch module or its state dict")
     weights = model.parameters() if isinstance(model, torch.nn.Module) else model.values()
     return any(hasattr(weight, "to_local") for weight in weights)
 

@@ -84,7 +84,8 @@ class ResultCallback(TrainerCallback):  # type: ignore[misc]
     """Stores what the training has changed as an artifact when it ends; of a sharded model, without gathering it.
 
     ``ResultCallback(maskreg.extract_result, "lab/mask:v1", name="lab/result")``: the first argument is called with the
-    model and the others, in all processes.
+    model and the others, in all processes. So it is when the training begins, as a dry run: what is wrong with the
+    others is said before hours are spent.
 
     Attributes:
         stored: what it returned, a ``maskreg.Extracted`` in the first process; None until the training ends.
@@ -94,6 +95,12 @@ class ResultCallback(TrainerCallback):  # type: ignore[misc]
         """Take what extracts a result, and what it takes beside the model."""
         self._extract, self._given, self._options = extract, given, options
         self.stored: Any = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        """Check what the result is made of."""
+        self._extract(given["model"], *self._given, **self._options, dry_run=True)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         """Store the result."""

@@ -36,6 +36,7 @@ def extract_result(
     source: CheckpointLike | None = None,
     name: str | Ref | None = None,
     force: bool = False,
+    dry_run: bool = False,
     workspace: Workspace | None = None,
     **card: Unpack[CardOptions],
 ) -> Extracted | None:
@@ -55,10 +56,11 @@ def extract_result(
             machine has seen it, then in the hub cache. A source in 32 bits or more gives a mask alone.
         name: ``[project/]name[:tag]``; without one the artifact has its digest alone.
         force: move a name that others may use.
+        dry_run: check everything but the weights, and store nothing.
         card: see :class:`CardOptions`; without a family, the artifact's.
 
     Returns:
-        What was stored, in the first process; None in the others.
+        What was stored, in the first process; None in the others, and for a dry run.
 
     Raises:
         UsageError: neither an artifact nor a source; or only some processes hold parts of the model.
@@ -87,6 +89,8 @@ def extract_result(
             before = processes.together(lambda: _source(space, named, source, stack))
             rank, forms = processes.rank, before.tensors
             state = processes.together(lambda: ModelState(model, forms, before.small_files(), rank=rank))
+            if dry_run:
+                return None
             extracted = extract_shards(
                 before,
                 state,

@@ -13,7 +13,7 @@ import torch
 from transformers import Trainer
 
 import maskreg
-from maskreg.errors import UsageError
+from maskreg.errors import NotFoundError, UsageError
 from maskreg.train import MaskedAdamW, changed
 from maskreg.train.hooks.publishing import PublishCallback, ResultCallback
 from tests.live import models
@@ -95,6 +95,19 @@ def test_the_result_of_a_training_is_what_extracting_its_folder_gives(tmp_path: 
         extracted = maskreg.extract(tmp_path / "source", tmp_path / "target", workspace=workspace)
         assert callback.stored.digest == extracted.digest == workspace.find("toy/result").digest
         assert extracted.manifest.totals.nnz
+
+
+@pytest.mark.parametrize("artifact", ["toy/nothing", 3])
+def test_what_a_result_cannot_be_made_of_ends_a_training_that_has_not_begun(artifact: Any, tmp_path: Path) -> None:
+    settings = maskreg.Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")
+    with maskreg.Workspace(settings) as workspace:
+        callback = ResultCallback(maskreg.extract_result, artifact, name="toy/result", workspace=workspace)
+        trainer = Trainer(model_of(), arguments(tmp_path / "run"), train_dataset=rows(), callbacks=[callback])
+        with pytest.raises(UsageError if artifact == 3 else NotFoundError):
+            trainer.train()
+        assert trainer.state.global_step == 0
+        with pytest.raises(UsageError):
+            maskreg.extract_result(3, source=tmp_path, workspace=workspace)  # type: ignore[arg-type]
 
 
 def test_only_steps_saves_and_the_end_are_known() -> None:
