@@ -162,10 +162,10 @@ def annotate(
     from maskreg.workspace.verbs.tag import annotate
 
     try:
-        page = None if readme is None else text_of(readme)
+        options |= {} if readme is None else {"readme": text_of(readme)}
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--readme'") from error
-    annotated = annotate(ref, meta=dict(meta), readme=page, **options, workspace=workspace(output))
+    annotated = annotate(ref, meta=dict(meta), **options, workspace=workspace(output))
     if output.printed(annotated):
         return
     for key, value in annotated.card.to_json().items():

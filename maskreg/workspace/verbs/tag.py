@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Unpack
 
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, NotAllowedError, NotFoundError, UsageError, prefixed
@@ -17,6 +16,7 @@ from maskreg.result import Result
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.storing import note_catalog, note_move
+from maskreg.workspace.verbs.extract import CardOptions
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened, registry_of
 
 if TYPE_CHECKING:
@@ -171,30 +171,22 @@ class Annotated(Result):
 def annotate(
     artifact: ArtifactLike,
     *,
-    family: str | None = None,
-    method: str | None = None,
-    license: str | None = None,
-    description: str | None = None,
-    readme: str | None = None,
-    meta: Mapping[str, str] | None = None,
     remote: str | None = None,
     by: str = "",
     expected: Expected = None,
     workspace: Workspace | None = None,
+    **card: Unpack[CardOptions],
 ) -> Annotated:
     """Change the card of an artifact. The artifact and its digest stay the same.
 
     Args:
-        family: model family, such as ``qwen3-8b``; None keeps it, an empty text removes it; likewise below.
-        method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
-        license: SPDX identifier.
-        meta: run metadata to add or replace; an empty value removes the key.
+        card: what to change, see :class:`CardOptions`; an empty text removes it, and an empty value a key of ``meta``.
 
     Raises:
         UsageError: nothing to change; a text that is too long or holds control characters; an artifact without a name.
     """
-    texts = {"family": family, "method": method, "license": license, "description": description, "readme": readme}
-    given = {name: text for name, text in texts.items() if text is not None}
+    meta = card.get("meta")
+    given: dict[str, Any] = {name: text for name, text in card.items() if name != "meta" and text is not None}
     if not meta and not given:
         raise UsageError(
             "nothing to change: give a family, method, license, description, README or meta",
