@@ -13,7 +13,7 @@ from maskreg.words import counted, percent
 from .command import Command, workspace
 from .jobs import on_server, refuse_here_only, tell_submitted
 from .output import Output
-from .values import FILE, NAME, OUT, PAIR, REF, WEIGHT
+from .values import NAME, OUT, PAIR, REF, WEIGHT
 
 if TYPE_CHECKING:
     from maskreg.flow.merge.checkpoint import RoleFigures
@@ -40,17 +40,15 @@ class _WithMethods(Command):
     maskreg merge qwen3-8b-opd qwen3-8b-rlvr --method ties --name qwen3-8b-both
     maskreg merge qwen3-8b-opd qwen3-8b-rlvr --method linear --weight qwen3-8b-rlvr=0.5 -o ./Qwen3-8B-both
     maskreg merge qwen3-8b-opd --method restrict --set mask=qwen3-8b-rlvr --dry-run
-    maskreg merge --recipe merge.yaml --name qwen3-8b-both
     maskreg merge team/qwen3-8b-opd team/qwen3-8b-rlvr --method ties --on lab --name team/qwen3-8b-both
     """,
 )
-@click.argument("refs", type=REF, nargs=-1, metavar="REF...")
-@click.option("--method", default="", metavar="NAME", help="How to merge, from the list below.")
+@click.argument("refs", type=REF, nargs=-1, required=True, metavar="REF...")
+@click.option("--method", required=True, metavar="NAME", help="How to merge, from the list below.")
 @click.option("--weight", "weights", type=WEIGHT, multiple=True, metavar="REF=W", help="Weight of a REF, else 1.")
 @click.option(
     "--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Setting of the method (repeatable)."
 )
-@click.option("--recipe", type=FILE, metavar="FILE", help="YAML file in place of options, in mergekit's layout.")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the merged artifact.")
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the artifacts: file, directory or hub id.")
 @click.option("-o", "--out", type=OUT, help="Write the merged checkpoint here.")

@@ -170,7 +170,6 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "empty_mask": "maskreg show {empty_mask}",
         "chain": "maskreg show {chain} --verbose",
         "analyzed": "maskreg analyze {analyzed} --source CHECKPOINT",
-        "extracted": "maskreg extract {extracted} --name NAME",
         "jobs": "maskreg jobs list",
     },
     errors.LimitError: {"compared": "maskreg compare {compared}"},

@@ -42,7 +42,7 @@ EXTRAS = {
     "trl": "train",
     "uvicorn": "server",
     "vllm": "vllm",
-    "yaml": "yaml",
+    "yaml": "train",
 }
 """The extra of this package that brings each optional package."""
 

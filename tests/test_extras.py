@@ -33,7 +33,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "uvicorn": ("serve", "--port", "0"),
     "trl": ("retrain", "lab/sums", "--recipe", "sft", "--data", "absent.jsonl", "-o", "run"),
     "torch": ("analyze", "--trajectory", SOURCE, SOURCE, TARGET),
-    "yaml": ("merge", "--recipe", "recipe.yaml", "-o", "out"),
+    "yaml": ("retrain", "lab/sums", "--recipe", "sft", "--data", "absent.jsonl", "-o", "run"),
 }
 """A command that needs each of these packages."""
 
@@ -42,7 +42,6 @@ LINES: dict[str, tuple[str, ...]] = {
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A registry with an update and a remote."""
     folder = tmp_path_factory.mktemp("home")
-    (folder / "recipe.yaml").write_text("method: ties\n")
     for line in (EXTRACT, ("remote", "add", "team", "team")):
         done = run(folder, "no_such_package", *line)
         assert done.returncode == 0, done.stderr

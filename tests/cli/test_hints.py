@@ -39,7 +39,6 @@ _PLACEHOLDER = re.compile(r"<name>|\b[A-Z]{2,}[A-Z/-]*\b")
 
 def test_every_command_that_is_named_in_a_message_parses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "merge.yaml").touch()
     named = sorted(set(mentions()))
     assert len(named) > 100
     faults = [f"{where}: maskreg {command}: {fault}" for where, command in named if (fault := fault_of(command))]

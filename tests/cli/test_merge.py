@@ -31,12 +31,9 @@ def test_a_result_is_an_artifact_like_any_other(run: Run, two: list[str], tmp_pa
     assert manifest["recipe"] == made["recipe"] == recipe
     assert made["artifact"]["card"] == {"method": "merge"}
     run("apply", "team/both:v1", "-o", tmp_path / "applied")
-    # The same by a recipe; and written alone, it is what applying gives.
-    path = tmp_path / "merge.yaml"
-    models = "models: [{model: 'toy-opd:v1'}, {model: two, parameters: {weight: 0.5}}]"
-    path.write_text(f"merge_method: maskreg:ties\n{models}\nparameters: {{density: 0.3}}\n")
-    again = run("merge", "--recipe", path, "--name", "again", "-o", tmp_path / "written", "--json").json
+    # Written with the artifact or alone, a checkpoint is what applying gives.
+    again = run(*words, "--name", "again", "-o", tmp_path / "written", "--json").json
     assert again["artifact"]["digest"] == made["artifact"]["digest"]
-    out = run("merge", "--recipe", path, "-o", tmp_path / "alone", "-q").out
+    out = run(*words, "-o", tmp_path / "alone", "-q").out
     assert out.strip() == str(tmp_path / "alone")
     assert stored(tmp_path / "applied") == stored(tmp_path / "written") == stored(tmp_path / "alone")

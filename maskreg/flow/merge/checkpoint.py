@@ -27,12 +27,11 @@ from maskreg.checkpoint.plan import plan_like
 from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest
-from maskreg.errors import prefixed
 from maskreg.flow.apply.on_disk import Written, written_by
 from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.merge.inputs import SOURCE, Inputs, Outcome, Span, outcomes_of
 from maskreg.flow.merge.methods.base import Known
-from maskreg.flow.merge.recipe import Depths, Recipe
+from maskreg.flow.merge.recipe import Recipe
 from maskreg.flow.merge.sweeps import MODEL, Sweeps
 from maskreg.flow.merge.tiles import Counts, SpanMerger
 from maskreg.flow.storing import from_blocks
@@ -112,17 +111,13 @@ class MergedCheckpoint(Checkpoint):
         recipe.check(len(artifacts), masked=mask is not None)
         every = [*artifacts, *([mask] if mask is not None else [])]
         require_one_source(every, "artifacts", "merge artifacts that were extracted from one source checkpoint")
-        recipe.check_filters({*source.tensors, *(row.name for artifact in artifacts for row in artifact.tensors)})
         threads = worker_count(jobs)
         self.source, self.recipe = source, recipe
         self._artifacts = tuple(artifacts)
         inputs = Inputs(artifacts, source, open_device(device), mask=mask, jobs=threads)
-        merger = SpanMerger(recipe, [artifact.digest for artifact in artifacts], Depths(source.tensors))
+        merger = SpanMerger(recipe, [artifact.digest for artifact in artifacts])
         outcomes = outcomes_of(inputs.deltas)
         merged = [outcome.info for outcome in outcomes if outcome.merged and outcome.info is not None]
-        for info in merged:
-            with prefixed(f"tensor {info.name}: "):
-                merger.here(info.name)
         self.inputs, self.outcomes = inputs, outcomes
         self._merger, self._known = merger, Sweeps(inputs, merger, merged, threads, progress).known()
         self._by_name = {name: outcome for outcome in outcomes for name in outcome.group.names}

@@ -114,14 +114,15 @@ class Sweeps:
 
     def known(self) -> Mapping[str, Known]:
         """What the method has to know, by tensor name; by :data:`MODEL` if it is about the model."""
-        method, settings = self.merger.method, self.merger.recipe.settings
+        merger, method, settings = self.merger, self.merger.method, self.merger.recipe.settings
         of_model = settings.get("scope", method.scope) == "model"
         known: Mapping[str, Known] = {}
-        if method.ranks is not None:
+        # Where all are taken whole, nothing is read to rank it.
+        if method.ranks(0, settings):
             known = {name: Known(own) for name, own in self._thresholds(of_model).items()}
         if method.measure is not None and method.measures(settings):
             sums: dict[str, Sums] = {}
-            with closing(self._sweep("measure", self.tensors, partial(_measured, self.merger), known)) as results:
+            with closing(self._sweep("measure", self.tensors, partial(_measured, merger), known)) as results:
                 for span, more in results:
                     name = MODEL if of_model else span.name
                     sums[name] = add_up(sums.get(name, np.empty(0)), more)
@@ -132,15 +133,12 @@ class Sweeps:
         merger, searches = self.merger, dict[str, list[Search]]()
         large: Sequence[TensorInfo] = self.tensors
         if not of_model:
-            # A tensor that is taken as a whole has no thresholds, and is not read for them.
-            none = [0] * merger.rankings
-            ranked = [each for each in self.tensors if any(merger.ranks(each.name, each.numel, none))]
-            large = [tensor for tensor in ranked if tensor.numel > BLOCK_NUMEL]
-            small = [tensor for tensor in ranked if tensor.numel <= BLOCK_NUMEL]
+            large = [tensor for tensor in self.tensors if tensor.numel > BLOCK_NUMEL]
+            small = [tensor for tensor in self.tensors if tensor.numel <= BLOCK_NUMEL]
             with closing(self._sweep("rank sizes", small, partial(_searched, merger))) as results:
                 searches |= {span.name: found for span, found in results}
         for name, upper in self._added_up("count sizes", large, partial(_upper, merger), of_model):
-            searches[name] = _begun(merger, name, upper)
+            searches[name] = _begun(merger, upper)
 
         def left(places: _Places) -> list[TensorInfo]:
             return [each for each in large if places[MODEL if of_model else each.name]]
@@ -208,10 +206,10 @@ def _measured(merger: SpanMerger, span: Span, tiles: _Tiles) -> Sums:
     return sums
 
 
-def _begun(merger: SpanMerger, name: str, upper: Counts) -> list[Search]:
-    ranks = merger.ranks(name, int(upper[0].sum()), upper[:, 0].tolist())
-    pairs = enumerate(zip(upper, ranks, strict=True))
-    return [Search.begin(order, rank, counts) for order, (counts, row) in pairs for rank in row]
+def _begun(merger: SpanMerger, upper: Counts) -> list[Search]:
+    numel = upper[0, 1:].sum() if merger.method.spread else upper[0].sum()
+    ranks = merger.method.ranks(int(numel), merger.recipe.settings)
+    return [Search.begin(order, rank, counts) for order, counts in enumerate(upper) for rank in ranks]
 
 
 def _open(searches: Sequence[Search]) -> list[Search]:
@@ -220,7 +218,7 @@ def _open(searches: Sequence[Search]) -> list[Search]:
 
 def _searched(merger: SpanMerger, span: Span, tiles: _Tiles) -> list[Search]:
     """The searches of a tensor of one block, which is at hand: its tiles are made anew for each count."""
-    searches = _begun(merger, span.name, _upper(merger, span, tiles))
+    searches = _begun(merger, _upper(merger, span, tiles))
     if left := _open(searches):
         places = {span.name: [(search.order, search.upper) for search in left]}
         for search, counts in zip(left, _lower(merger, places, span, tiles), strict=True):

@@ -21,7 +21,7 @@ from maskreg.errors import UsageError
 from maskreg.flow.merge.inputs import SpanBits
 from maskreg.flow.merge.methods.arithmetic import Bits, replace
 from maskreg.flow.merge.methods.base import Floats, Known, Method, Sums, Tile
-from maskreg.flow.merge.recipe import Depths, Here, Recipe
+from maskreg.flow.merge.recipe import Recipe
 from maskreg.mask.philox import TILE as DRAWN
 from maskreg.mask.philox import words_of
 from maskreg.tensors.cast import fp32_of, stored_bits
@@ -54,16 +54,11 @@ class SpanMerger:
 
     recipe: Recipe
     digests: Sequence[str]
-    depths: Depths
 
     @property
     def method(self) -> Method:
         """What to merge by."""
         return self.recipe.method
-
-    def here(self, name: str) -> Here:
-        """What the recipe says about a tensor."""
-        return self.recipe.at(name, self.depths.of(name))
 
     @property
     def rankings(self) -> int:
@@ -73,14 +68,6 @@ class SpanMerger:
     def ranked(self, tile: Tile) -> Sequence[Floats]:
         """The numbers of a tile whose sizes are ranked, in each order."""
         return [self.method.spread(tile)] if self.method.spread else tile.updates
-
-    def ranks(self, name: str, numel: int, zeros: Sequence[int]) -> list[tuple[int, ...]]:
-        """How many of the largest each threshold leaves above, in each order; ``zeros`` of the elements are 0."""
-        ranks, here = self.method.ranks, self.here(name)
-        assert ranks is not None
-        if self.method.spread:
-            return [ranks(numel - zeros[0], here.settings)]
-        return [ranks(numel, own) for own in here.each]
 
     def rows(self, shape: tuple[int, ...]) -> int:
         """Elements of a row, for methods by row; 0 where spans are blocks."""
@@ -145,7 +132,7 @@ class SpanMerger:
         self, tensor: TensorInfo, start: int, bits: SpanBits, known: Known
     ) -> Iterator[tuple[Tile, slice, _Bools | None]]:
         dtype = tensor.dtype
-        row, here = self.rows(tensor.shape), self.here(tensor.name)
+        row, recipe = self.rows(tensor.shape), self.recipe
         step = max(row, TILE_NUMEL // row * row) if row else TILE_NUMEL
         with np.errstate(over="ignore", invalid="ignore"):
             for first in range(0, bits.source.size, step):
@@ -160,9 +147,8 @@ class SpanMerger:
                         source.reshape(shape),
                         [target.reshape(shape) for target in targets],
                         [update.reshape(shape) for update in updates],
-                        here.weights,
-                        here.settings,
-                        here.each,
+                        recipe.weights,
+                        recipe.settings,
                         known,
                         start + first,
                         partial(self._words, tensor.name, start + first, source.reshape(shape).shape),

@@ -14,7 +14,6 @@ from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Naming, Stored, free_path, remember, shared_family
-from maskreg.workspace.verbs.merge_recipe import artifacts_of, request_of
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
@@ -59,13 +58,12 @@ class Merged(Result):
 
 
 def merge(
-    artifacts: Sequence[ArtifactLike] = (),
+    artifacts: Sequence[ArtifactLike],
     name: str | Ref | None = None,
     *,
-    method: str = "",
+    method: str,
     weights: Sequence[float] | Mapping[str, float] | None = None,
     settings: Mapping[str, Any] | None = None,
-    recipe: str | Path | None = None,
     source: CheckpointLike | None = None,
     out: str | Path | None = None,
     dry_run: bool = False,
@@ -83,16 +81,14 @@ def merge(
     gives its target's bits. The result names the artifacts as its parents and the recipe as its lineage.
 
     Args:
-        artifacts: references, digests or open artifacts, with deltas; none when the recipe names them.
+        artifacts: references, digests or open artifacts, with deltas.
         name: ``[project/]name[:tag]`` of the new artifact; without a name and without ``out``, it is known by its
             digest alone.
         method: name of a method; ``maskreg.flow.merge.methods.METHODS`` has all of them.
         weights: in the order of the artifacts, or by reference; 1 for those that are not named.
         settings: of the method; ``mask`` is the mask for ``restrict``.
-        recipe: a YAML file with all of these, in mergekit's layout, whose models are artifacts or checkpoints. Updates
-            of checkpoints are extracted, and stored without a name.
-        source: the checkpoint that the artifacts were made from. Without one, it is the ``base_model`` of the recipe;
-            else it is looked for where this machine has seen it, then in the hub cache.
+        source: the checkpoint that the artifacts were made from. Without one, it is looked for where this machine has
+            seen it, then in the hub cache.
         out: where to write the merged checkpoint; none is written without it.
         dry_run: compute everything, and write nothing.
 
@@ -103,31 +99,34 @@ def merge(
     """
     from maskreg.flow.apply.on_disk import apply
     from maskreg.flow.merge.checkpoint import MergedCheckpoint, compute, store, write
+    from maskreg.flow.merge.recipe import Recipe
 
     if isinstance(artifacts, str):
         raise UsageError(f"artifacts is one text, {artifacts!r}", hint="a list of references")
-    request = request_of(artifacts, method, weights, settings, recipe)
+    if not artifacts:
+        raise UsageError("nothing to merge", hint="name one artifact or several")
     if dry_run and (name is not None or out is not None):
         raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or --dry-run")
     how: dict[str, Any] = {"device": device, "with_code": with_code, "progress": progress}
     with opened(workspace) as space:
         path = None if out is None else free_path(out, force=force, source=source)
         naming = Naming(space, name, careful=not force)
-        operands, source, remarks = artifacts_of(space, request, source, dry_run=dry_run, download=download, **how)
-        mask = space.find(request.mask) if request.mask is not None else None
-        card = Card(shared_family(operands), "merge", description=description).checked()
+        operands = [space.find(artifact) for artifact in artifacts]
         _require_different(operands)
+        settings = dict(settings or {})
+        masks = [space.find(settings.pop("mask"))] if "mask" in settings else []
+        card = Card(shared_family(operands), "merge", description=description).checked()
         # Before the source is looked for and read.
-        plan = request.recipe(operands)
-        plan.check(len(operands), masked=mask is not None)
-        updates, masked = [operand.artifact for operand in operands], None if mask is None else mask.artifact
-        parents = tuple(each.digest for each in (*operands, *([mask] if mask is not None else [])))
+        recipe = Recipe.of(method, _in_order(space, weights, operands), settings)
+        recipe.check(len(operands), masked=bool(masks))
+        updates, mask = [operand.artifact for operand in operands], masks[0].artifact if masks else None
+        parents = tuple(each.digest for each in (*operands, *masks))
         side = operands[0].artifact.manifest.source
         stored: Stored | None = None
         written: Written | None = None
         notes: tuple[str, ...] = ()
         for attempt in sources(space, side, source=source, download=download):
-            with attempt as before, MergedCheckpoint(updates, before, plan, mask=masked, **how) as merged:
+            with attempt as before, MergedCheckpoint(updates, before, recipe, mask=mask, **how) as merged:
                 if dry_run:
                     compute(merged, progress=progress)
                 elif name is None and path is not None:
@@ -141,7 +140,7 @@ def merge(
                         written = applied = apply(stored.artifact, before, path, force=force, **how)
                         notes += applied.notes
         remember(space, side.root, before.path)
-        return _result(merged, operands, stored, written, (*remarks, *merged.notes, *notes))
+        return _result(merged, operands, stored, written, (*merged.notes, *notes))
 
 
 def _result(
@@ -163,6 +162,24 @@ def _result(
         skipped_files=written.skipped_files if written else (),
         kept_files=written.kept_files if written else (),
     )
+
+
+def _in_order(
+    space: Workspace, weights: Sequence[float] | Mapping[str, float] | None, operands: Sequence[Named]
+) -> Sequence[float]:
+    """Weights in the order of the artifacts; 1 for an artifact that has none."""
+    if not isinstance(weights, Mapping):
+        return [1.0] * len(operands) if weights is None else weights
+    merged = {operand.digest for operand in operands}
+    given: dict[Digest, float] = {}
+    for ref, weight in weights.items():
+        digest = space.find(ref).digest
+        if digest in given or digest not in merged:
+            fault = "has one already" if digest in given else "is not merged"
+            names = ", ".join(operand.name for operand in operands)
+            raise UsageError(f"a weight for {ref}, which {fault}", hint=f"merged are {names}")
+        given[digest] = weight
+    return [given.get(operand.digest, 1.0) for operand in operands]
 
 
 def _require_different(operands: Sequence[Named]) -> None:

@@ -15,7 +15,6 @@ from maskreg_cli.main import cli
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.errors import UsageError
 from maskreg.flow.merge import methods
 from maskreg.flow.merge.checkpoint import MergedCheckpoint
 from maskreg.flow.merge.methods import METHODS
@@ -160,83 +159,3 @@ def test_models_at_an_angle_have_the_karcher_mean_of_their_directions() -> None:
     assert np.isfinite(opposite).all()
     nothing = np.zeros(5, np.float32)
     assert karcher_factors(dots([nothing, nothing]), (1.0, 1.0), settings) == [0.5, 0.5]
-
-
-VARYING: list[tuple[str, list[Any], dict[str, Any], list[dict[str, Any]]]] = [
-    ("linear", [[0.0, 1.0], 1.0], {}, []),
-    ("task-arithmetic", [1.0, [{"filter": "mlp", "value": [1, -1, 2]}, {"value": 0.5}]], {"lambda": [1.0, 0.5]}, []),
-    ("ties-per-tensor", [1.0, 0.5], {"density": [0.2, 0.8]}, [{}, {"density": [{"filter": "mlp", "value": 0.1}]}]),
-    ("dare", [1.0, 1.0], {"rescale": "inverse"}, [{"density": 0.2}, {"density": [0.9, 0.3]}]),
-    ("slerp", [1.0, 1.0], {"t": [{"filter": "self_attn", "value": [0, 0.5, 1]}, {"value": 0.3}]}, []),
-    ("breadcrumbs", [1.0, 1.0], {"density": 0.5}, [{"gamma": 0.1}, {"density": 0.3}]),
-]
-"""Methods, and weights and settings that differ between tensors and artifacts."""
-
-
-def written_out(value: Any, name: str, layers: int) -> float | None:
-    """A value at a tensor, as a gradient or a filter reads."""
-    if not isinstance(value, list):
-        return float(value)
-    if isinstance(value[0], dict):
-        fitting = [case["value"] for case in value if case.get("filter", "") in name]
-        return written_out(fitting[0], name, layers) if fitting else None
-    at = int(name.split(".")[2]) / (layers - 1) if ".layers." in name else 0.0
-    return float(np.interp(at, np.linspace(0, 1, len(value)), value))
-
-
-@pytest.mark.parametrize(("method", "weights", "settings", "own"), VARYING)
-def test_values_differ_between_tensors_and_artifacts_as_the_recipe_says(
-    tiny: Tiny, method: str, weights: list[Any], settings: dict[str, Any], own: list[dict[str, Any]]
-) -> None:
-    """Each tensor is what a recipe gives that has its numbers for all tensors."""
-    layers = 1 + max(int(name.split(".")[2]) for name in tiny.source.tensors if ".layers." in name)
-    made = MergedCheckpoint(tiny.artifacts, tiny.source, Recipe.of(method, weights, settings, own))
-    for name in [name for name in tiny.source.tensors if "norm" not in name][::5]:
-
-        def there(values: Mapping[str, Any], name: str = name) -> dict[str, Any]:
-            found = {k: v if isinstance(v, str) else written_out(v, name, layers) for k, v in values.items()}
-            return {key: value for key, value in found.items() if value is not None}
-
-        defaults = {
-            key: METHODS[method].settings[key].default for key in {*settings, *(k for each in own for k in each)}
-        }
-        here = [there({"w": weight})["w"] for weight in weights]
-        shared, mine = there(defaults | settings), [there(each) for each in own]
-        flat = MergedCheckpoint(tiny.artifacts, tiny.source, Recipe.of(method, here, shared, mine))
-        size = tiny.source.tensors[name].numel
-        np.testing.assert_array_equal(made.read(name, 0, size), flat.read(name, 0, size), err_msg=name)
-        if method == "ties-per-tensor":
-            source, *targets = (model[name] for model in tiny.models)
-            kept = []
-            for target, each in zip(targets, mine, strict=True):
-                largest = dense.order(target - source)[: int((shared | each)["density"] * size)]
-                kept.append(dense.only(target - source, largest))
-            expected = dense.rounded(source + dense.elect(kept, here)).reshape(-1)
-            np.testing.assert_array_equal(made.read(name, 0, size), expected, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    ("method", "weights", "settings", "own"),
-    [
-        ("linear", [[]], {}, []),
-        ("linear", [[{"value": [{"value": 1}]}]], {}, []),
-        ("linear", [[{"value": 1, "layers": 3}]], {}, []),
-        ("linear", [[0.5, "much"]], {}, []),
-        ("ties", [1], {"density": [0.1, 0.2]}, []),
-        ("dare", [1], {"density": [0.1, 2]}, []),
-        ("dare", [1], {"rescale": ["l1", "none"]}, []),
-        ("dare", [1], {}, [{"lambda": 0.5}]),
-        ("dare", [1], {}, [{"much": 0.5}]),
-    ],
-)
-def test_values_that_cannot_differ_so_are_refused(
-    method: str, weights: list[Any], settings: dict[str, Any], own: list[dict[str, Any]]
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        Recipe.of(method, weights, settings, own)
-    assert caught.value.hint
-
-
-def test_weights_that_cancel_in_one_layer_are_refused_by_name(tiny: Tiny) -> None:
-    with pytest.raises(UsageError, match=r"tensor model\.layers\.\d\.\S+: the weights add up to 0"):
-        MergedCheckpoint(tiny.artifacts, tiny.source, Recipe.of("linear", [[1, -1], 1]))

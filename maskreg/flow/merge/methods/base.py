@@ -42,8 +42,6 @@ class Setting:
         meaning: for people.
         low, high: bounds of a number, both allowed.
         words: the values that a word can have.
-        each: whether it can differ between artifacts.
-        fixed: whether it is one number for all tensors, as words and whole numbers are.
     """
 
     default: float | int | str
@@ -51,13 +49,6 @@ class Setting:
     low: float = -LARGEST
     high: float = LARGEST
     words: tuple[str, ...] = ()
-    each: bool = False
-    fixed: bool = False
-
-    @property
-    def by_tensor(self) -> bool:
-        """Whether it can differ between tensors."""
-        return isinstance(self.default, float) and not self.fixed
 
     def parsed(self, key: str, value: object) -> float | int | str:
         """The value as the method takes it; a text is read as the kind of the default. Others are refused."""
@@ -125,9 +116,8 @@ class Tile(NamedTuple):
         source: fp32 ``[n]``, or ``[rows, n]`` for a method by row.
         targets: fp32 of the same shape, for each artifact.
         updates: target minus source in fp32, for each artifact; 0 where a side is not finite.
-        weights: of the artifacts, in this tensor.
-        settings: of the method in this tensor, complete.
-        each: settings of each artifact.
+        weights: of the artifacts.
+        settings: of the method, complete.
         known: about this tensor or the model.
         first: position of the first coordinate in its tensor.
         words: random words of an artifact, uint32 of the tile's shape, each in [0, 2^31).
@@ -138,7 +128,6 @@ class Tile(NamedTuple):
     updates: Sequence[Floats]
     weights: Sequence[float]
     settings: Settings
-    each: Sequence[Settings]
     known: Known
     first: int
     words: Callable[[int], npt.NDArray[np.uint32]]
@@ -159,9 +148,9 @@ class Method:
         settings: its parameters by key.
         operands: how many artifacts it takes, at least and at most.
         weighted: whether it takes a weight for each artifact.
-        check: raises UsageError for weights and settings of an artifact that contradict each other.
-        ranks: given the elements of a tensor or of the model, and an artifact's settings there: how many of its largest
-            updates each threshold leaves above.
+        check: raises UsageError for weights and settings that contradict each other.
+        ranks: given the elements of a tensor or of the model, and the settings: how many of an artifact's largest
+            updates each threshold leaves above; no threshold where all are taken whole.
         spread: what ranks are of, in place of the sizes of each update: one number of a coordinate, fp32 of a tile's
             shape, not negative. Ranks are then given how many of them are not 0.
         measure: sums of a tile, float64 ``[k]``.
@@ -180,7 +169,7 @@ class Method:
     operands: tuple[int, int] = (1, MANY)
     weighted: bool = True
     check: Callable[[Sequence[float], Settings], None] | None = None
-    ranks: Callable[[int, Settings], tuple[int, ...]] | None = None
+    ranks: Callable[[int, Settings], tuple[int, ...]] = lambda numel, settings: ()
     spread: Callable[[Tile], Floats] | None = None
     measure: Callable[[Tile], Sums] | None = None
     measures: Callable[[Settings], bool] = lambda settings: True
@@ -192,7 +181,7 @@ class Method:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What a recipe can set."""
+        """What can be set: the mask, where it takes one, and its settings."""
         return (*(("mask",) if self.masked else ()), *self.settings)
 
     def __call__(self, merge: Callable[[Tile], Floats]) -> Method:
@@ -203,7 +192,7 @@ class Method:
 LAMBDA = Setting(1.0, "factor of the merged update")
 """A setting that most methods share."""
 
-DENSITY = Setting(0.5, "share of an update's coordinates that is kept", 0.0, 1.0, each=True)
+DENSITY = Setting(0.5, "share of an update's coordinates that is kept", 0.0, 1.0)
 """A setting of all methods that keep a part of every update."""
 
 SIGN = Setting(

@@ -32,7 +32,7 @@ def _needs_sizes(settings: Settings) -> bool:
 
 
 def _dropped_evenly(tile: Tile, index: int) -> Floats:
-    border = np.uint32(round((1 - tile.each[index]["density"]) * WORDS))
+    border = np.uint32(round((1 - tile.settings["density"]) * WORDS))
     return kept(tile.updates[index], tile.words(index) >= border)
 
 
@@ -41,7 +41,7 @@ def _dropped_evenly(tile: Tile, index: int) -> Floats:
     summary="drop changes at random, rescale the others, add up or elect signs",
     paper='L. Yu et al., "Language models are super Mario", ICML 2024, arXiv 2311.03099',
     settings={
-        "density": Setting(DENSITY.default, DENSITY.meaning, 1e-6, 1.0, each=True),
+        "density": Setting(DENSITY.default, DENSITY.meaning, 1e-6, 1.0),
         "rescale": Setting(
             "inverse",
             "inverse: by 1 / density, as published; l1: to the sum of absolute values of each tensor, as mergekit does",
@@ -58,7 +58,7 @@ def dare(tile: Tile) -> Floats:
     """The thinned and rescaled updates, combined."""
     thinned = [_dropped_evenly(tile, index) for index in range(len(tile.updates))]
     if tile.settings["rescale"] == "inverse":
-        thinned = [u / np.float32(own["density"]) for u, own in zip(thinned, tile.each, strict=True)]
+        thinned = [update / np.float32(tile.settings["density"]) for update in thinned]
     elif tile.settings["rescale"] == "l1":
         thinned = _resized(thinned, tile.known.sums)
     return fused(thinned, tile.weights, tile.settings)
@@ -71,7 +71,7 @@ def _dropped_by_rank(tile: Tile, index: int) -> Floats:
     order = np.argsort(-np.abs(update), axis=-1, kind="stable")
     rank = np.empty(update.shape, np.float64)
     np.put_along_axis(rank, order, np.broadcast_to(np.arange(length, dtype=np.float64), update.shape), axis=-1)
-    density, epsilon = tile.each[index]["density"], tile.each[index]["epsilon"]
+    density, epsilon = tile.settings["density"], tile.settings["epsilon"]
     drop = (1 - density - epsilon / 2) + epsilon * rank / length
     stays = tile.words(index) >= drop * WORDS
     if tile.settings["rescale"] == "inverse":
@@ -95,7 +95,7 @@ def _require_probabilities(weights: Sequence[float], settings: Settings) -> None
     paper='P. T. Deep et al., "DELLA-Merging", arXiv 2406.11617',
     settings={
         "density": DENSITY,
-        "epsilon": Setting(0.2, "difference of the probabilities at the ends of a row's order", 0.0, 1.0, each=True),
+        "epsilon": Setting(0.2, "difference of the probabilities at the ends of a row's order", 0.0, 1.0),
         "rescale": Setting(
             "inverse",
             "inverse: by 1 / probability of being kept; l1: to a tensor's sum of absolute values, as in mergekit",

@@ -30,9 +30,7 @@ def _ranks(numel: int, settings: Settings) -> tuple[int, ...]:
     summary="keep the largest changes of the whole model, elect signs, average what agrees",
     paper='P. Yadav et al., "TIES-Merging", NeurIPS 2023, arXiv 2306.01708, and the code of its authors',
     settings={
-        "density": Setting(
-            0.2, "share of the model's coordinates that each update keeps", 0.0, 1.0, each=True, fixed=True
-        ),
+        "density": Setting(0.2, "share of the model's coordinates that each update keeps", 0.0, 1.0),
         "lambda": LAMBDA,
     },
     ranks=_ranks,
@@ -76,8 +74,8 @@ def _ranks_between(numel: int, settings: Settings) -> tuple[int, ...]:
     summary="leave out the largest and the smallest changes of every tensor, add up the others",
     paper='M. Davari, E. Belilovsky, "Model Breadcrumbs", ECCV 2024, arXiv 2312.06795',
     settings={
-        "density": Setting(0.9, DENSITY.meaning, 0.0, 1.0, each=True),
-        "gamma": Setting(0.01, "share of the largest changes that is left out", 0.0, 1.0, each=True),
+        "density": Setting(0.9, DENSITY.meaning, 0.0, 1.0),
+        "gamma": Setting(0.01, "share of the largest changes that is left out", 0.0, 1.0),
         "sign": Setting("sum", SIGN.meaning, words=SIGN.words),
         "lambda": LAMBDA,
     },
