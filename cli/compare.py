@@ -12,7 +12,7 @@ from maskreg.words import times
 from .command import Command, workspace
 from .output import Output
 from .table import GROUPS
-from .values import OUT, REFS, SHARE, explanation, selecting
+from .values import REFS, SHARE, explanation, selecting
 
 if TYPE_CHECKING:
     from maskreg.workspace.verbs.compare import Group
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     maskreg compare qwen3-8b-opd qwen3-8b-rlvr --source ./Qwen3-8B --by role --record
     maskreg compare math-opd math-rlvr --updates --role ffn --layers 0-11
     maskreg compare seed-1 seed-2 seed-3 --stripes --json
-    maskreg compare seed-1 seed-2 seed-3 --role qkvo --layers 13 --consensus-map layer-13.npz
     maskreg compare 'team/qwen3-8b-opd:step-*' --json
     maskreg compare --explain headroom
     """,
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
 @click.option("-v", "--verbose", is_flag=True, help="Print every null and figure, and fold nothing.")
 @click.option("--stripes", is_flag=True, help="Count rows and columns that move as a whole.")
 @click.option("--updates", is_flag=True, help="Measure the angle between updates, and their top MLP channels.")
-@click.option(
-    "--consensus-map", type=OUT, metavar="FILE", help="Write to a new .npz in how many masks each coordinate is."
-)
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules, tensors or sources.")
 @click.option(
     "--smallest-effect",

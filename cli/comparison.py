@@ -55,7 +55,7 @@ def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> st
             "over independent": (times, lambda row: ratio(*row)),
         }
         blocks.append(listing("in exactly", {counted(k, "mask"): row for k, row in enumerate(counts)}, columns))
-    blocks += [_stripes(letters, result, verbose=verbose), _maps(result, verbose=verbose)]
+    blocks.append(_stripes(letters, result, verbose=verbose))
     if result.updates:
         updates = dict(zip(pairs, result.updates, strict=True))
         blocks += _directions(updates, by, verbose=verbose)
@@ -188,18 +188,6 @@ def _overlaps(title: str, names: tuple[str, str], groups: Mapping[str, OverlapFi
         columns[f"odds ratio\n{finest}"] = (times, lambda figures: figures.mantel_haenszel[strata[null(figures)]])
     things = title.partition(",")[0] + "s"
     return listing(title, groups, columns, fold=(things, "headroom"), whole=verbose)
-
-
-def _maps(result: MaskComparison, *, verbose: bool) -> list[str]:
-    columns: dict[str, Column] = {
-        "in none": (percent, lambda each: ratio(each.consensus.observed[0], sum(each.consensus.observed))),
-        "in all": (percent, lambda each: ratio(each.consensus.observed[-1], sum(each.consensus.observed))),
-        "independent": (percent, lambda each: ratio(each.consensus.expected[-1], sum(each.consensus.observed))),
-        "rows var/indep.": (times, attrgetter("rows")),
-        "columns var/indep.": (times, attrgetter("columns")),
-    }
-    maps = {each.name: each for each in result.consensus_maps}
-    return listing("consensus", maps, columns, fold=("tensors", "rows var/indep."), whole=verbose) if maps else []
 
 
 def _stripes(letters: Sequence[str], result: MaskComparison, *, verbose: bool) -> list[str]:

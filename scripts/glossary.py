@@ -15,7 +15,6 @@ PLAIN = {
     "by_group": "The group of tensors that the value is of; empty for the whole.",
     "cast": "BF16 when the artifact holds the bf16 cast of a wider checkpoint; else empty.",
     "columns": "The columns of a matrix; see stripes.",
-    "consensus_maps": "How far all masks agree about each tensor, with --consensus-map; see consensus map.",
     "deleted": "Whether the tag was deleted by this entry.",
     "detail": "Other figures of the same comparison.",
     "exact": "Whether applying the delta gives the target's bytes.",
@@ -32,7 +31,6 @@ PLAIN = {
     "recorded": "The measurements that --record stored.",
     "rows": "The rows of a matrix; see stripes.",
     "schema": "Version of the manifest's format.",
-    "shape": "Of the tensor.",
     "totals": "Figures over all tensors.",
     "updates": "Directions of every pair of updates, with --updates; see cosine.",
     "whole": "Figures over all compared tensors.",
@@ -80,7 +78,6 @@ KEYS = {
         *("rows", "columns", "count", "full", "empty", "variance", "binomial", "dispersion"),
         *("selection", "updates", "cosine", "cosine_sd", "orthogonal", "energy_a", "energy_b", "channels"),
         *("mlps", "by_mlp", "left_out", "numel", "nonfinite", "orthogonal_by_tensor_a", "orthogonal_by_tensor_b"),
-        *("consensus_maps", "tensor", "shape", "row_dispersion", "column_dispersion"),
         *("metric", "value", "against", "by_group", "detail", "by", "at"),
     ),
 }

@@ -50,34 +50,44 @@ def independent(numel: int, nnz: Sequence[int]) -> npt.NDArray[np.float64]:
     return chances * numel
 
 
-@dataclass(frozen=True)
-class ConsensusMap:
-    """How far several masks agree about the coordinates of one tensor.
+MOST_BLOCKS = 64
+"""Most blocks of rows, and of columns, that a picture has."""
+
+
+@dataclass(frozen=True, eq=False)
+class ConsensusPicture:
+    """The consensus ratios of one matrix, averaged over blocks of rows and columns, to be looked at.
 
     Source: "The Path Not Taken", whose consensus ratio is ``C_ij = (1/R) sum_r M_ij^(r)``, with the ratios of rows
     ``rho_i = mean_j C_ij`` and of columns ``kappa_j = mean_i C_ij``. ``rows`` and ``columns`` are the dispersions of
-    these: their variance over the variance of independent coordinates of the masks' densities; None for what is no
-    matrix, and where every mask is empty or full.
+    these: their variance over the variance of independent coordinates of the masks' densities; None where every mask
+    is empty or full. Blocks have ``runs`` rows and columns; ``ratios`` are the means of C, float64 ``[at most 64, at
+    most 64]``.
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, int]
     consensus: Consensus
     rows: float | None
     columns: float | None
+    runs: tuple[int, int]
+    ratios: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, name: str, shape: tuple[int, ...], counts: npt.NDArray[np.uint8], nnz: Sequence[int]) -> ConsensusMap:
+    def of(cls, name: str, shape: tuple[int, int], counts: npt.NDArray[np.uint8], nnz: Sequence[int]) -> Self:
         """Of the number of masks that hold each coordinate, uint8 ``[numel]``, and the coordinates of each mask."""
         observed = np.bincount(counts, minlength=len(nnz) + 1)
         expected = independent(counts.size, nnz)
-        rows = columns = None
-        if len(shape) == 2 and counts.size:
-            matrix = counts.reshape(shape)
-            # Of R C_ij, whose variance is the sum of the masks' p (1 - p).
-            variance = sum(n / counts.size * (1 - n / counts.size) for n in nnz)
-            rows, columns = (ratio(float(matrix.mean(axis).var()), variance / shape[axis]) for axis in (1, 0))
-        return cls(name, shape, Consensus(tuple(observed.tolist()), tuple(expected.tolist())), rows, columns)
+        matrix = counts.reshape(shape)
+        # Of R C_ij, whose variance is the sum of the masks' p (1 - p).
+        variance = sum(n / counts.size * (1 - n / counts.size) for n in nnz)
+        by_row, by_column = (ratio(float(matrix.mean(axis).var()), variance / shape[axis]) for axis in (1, 0))
+        runs = -(-shape[0] // MOST_BLOCKS), -(-shape[1] // MOST_BLOCKS)
+        rows, columns = np.arange(0, shape[0], runs[0]), np.arange(0, shape[1], runs[1])
+        sums = np.add.reduceat(np.add.reduceat(matrix, rows, 0, np.int64), columns, 1)
+        sizes = np.outer(np.diff(rows, append=shape[0]), np.diff(columns, append=shape[1]))
+        consensus = Consensus(tuple(observed.tolist()), tuple(expected.tolist()))
+        return cls(name, shape, consensus, by_row, by_column, runs, sums / sizes / len(nnz))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -87,37 +97,9 @@ class ConsensusMap:
             "consensus": self.consensus.to_json(),
             "row_dispersion": self.rows,
             "column_dispersion": self.columns,
+            "block": list(self.runs),
+            "ratios": [[round(ratio, 6) for ratio in row] for row in self.ratios.tolist()],
         }
-
-
-MOST_BLOCKS = 64
-"""Most blocks of rows, and of columns, that a picture has."""
-
-
-@dataclass(frozen=True, eq=False)
-class ConsensusPicture:
-    """The consensus ratios of one matrix, averaged over blocks of rows and columns, to be looked at.
-
-    Blocks have ``runs`` rows and columns; ``ratios`` are the means of C, float64 ``[at most 64, at most 64]``.
-    """
-
-    map: ConsensusMap
-    runs: tuple[int, int]
-    ratios: npt.NDArray[np.float64]
-
-    @classmethod
-    def of(cls, name: str, shape: tuple[int, int], counts: npt.NDArray[np.uint8], nnz: Sequence[int]) -> Self:
-        """As :meth:`ConsensusMap.of`, for a matrix."""
-        runs = -(-shape[0] // MOST_BLOCKS), -(-shape[1] // MOST_BLOCKS)
-        rows, columns = np.arange(0, shape[0], runs[0]), np.arange(0, shape[1], runs[1])
-        sums = np.add.reduceat(np.add.reduceat(counts.reshape(shape), rows, 0, np.int64), columns, 1)
-        sizes = np.outer(np.diff(rows, append=shape[0]), np.diff(columns, append=shape[1]))
-        return cls(ConsensusMap.of(name, shape, counts, nnz), runs, sums / sizes / len(nnz))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        ratios = [[round(ratio, 6) for ratio in row] for row in self.ratios.tolist()]
-        return {**self.map.to_json(), "block": list(self.runs), "ratios": ratios}
 
 
 # Stripes of a mask: rows and columns that move together, against independent coordinates.

@@ -28,7 +28,7 @@ def consensus_heat(picture: ConsensusPicture, theme: Theme, size: Size = WIDE) -
 
     Colors run over the ratios of nearly all blocks, so that busy rows and columns show where all are alike.
     """
-    rows, columns = picture.map.shape
+    rows, columns = picture.shape
     share = min(max(rows / columns, _FLATTEST), _TALLEST)
     width = size.width if size.narrow else 0.75 * size.width
     figure = Figure(figsize=(size.width, share * width + (1.5 if size.narrow else 0.7)), layout="constrained")

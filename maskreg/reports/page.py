@@ -111,12 +111,12 @@ def matrix_plot(matrix: PairMatrix) -> Plot:
 
 def consensus_plot(number: int, picture: ConsensusPicture) -> Plot:
     """How many masks hold each coordinate of a matrix, the ``number``-th of a page."""
-    masks, name = len(picture.map.consensus.observed) - 1, picture.map.name
+    masks, name = len(picture.consensus.observed) - 1, picture.name
     alt = (
         f"Heat map of the consensus ratio of {counted(masks, 'mask')} in {name}, from "
         f"{percent(float(picture.ratios.min()))} to {percent(float(picture.ratios.max()))} by block."
     )
-    draw, numbers = partial(consensus_heat, picture), consensus_numbers(picture.map.consensus)
+    draw, numbers = partial(consensus_heat, picture), consensus_numbers(picture.consensus)
     return Plot(f"consensus-{number}", f"Consensus of {counted(masks, 'mask')} in {name}", alt, draw, numbers)
 
 

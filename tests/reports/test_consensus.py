@@ -63,9 +63,9 @@ def selected(three: tuple[NamedMask, ...]) -> Findings:
 
 def test_a_selection_of_few_matrices_is_mapped(three: tuple[NamedMask, ...], selected: Findings) -> None:
     names = [f"model.layers.{layer}.self_attn.q_proj.weight" for layer in (3, 5)]
-    assert [each.map.name for each in selected.consensus] == names
+    assert [each.name for each in selected.consensus] == names
     for each in selected.consensus:
-        bits = np.stack([mask.artifact.mask[each.map.name].to_bool() for mask in three])
+        bits = np.stack([mask.artifact.mask[each.name].to_bool() for mask in three])
         assert each.ratios == pytest.approx(bits.mean(0).reshape(32, 16))
     # Of two masks, or of many matrices, there is no map.
     assert gather(three[0], three[1:2], selection=selected.selection).consensus == ()

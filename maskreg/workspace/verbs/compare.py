@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from maskreg.analysis.verdict import SMALLEST, Start
 from maskreg.checkpoint.roles import ALL, Selection
-from maskreg.disk import filling, replacing
-from maskreg.errors import OutputExistsError, UsageError
+from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import plain
 from maskreg.words import counted
@@ -21,7 +19,7 @@ from maskreg.workspace.verbs.recording import record as record_overlaps
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
-    from maskreg.analysis.comparison import Comparison, Consensus, ConsensusMap, PairOverlap, Stripes
+    from maskreg.analysis.comparison import Comparison, Consensus, PairOverlap, Stripes
     from maskreg.analysis.pairwise import PairMatrix
     from maskreg.analysis.updates import UpdatePair
     from maskreg.catalog import Measurement
@@ -46,7 +44,6 @@ class MaskComparison:
         comparison: figures of every pair, consensus and stripes.
         recorded: measurements that were stored in the catalog.
         updates: the directions of every pair of updates; empty unless requested.
-        consensus_maps: how far the masks agree about each tensor; empty unless a map was requested.
     """
 
     masks: tuple[Named, ...]
@@ -55,7 +52,6 @@ class MaskComparison:
     notes: tuple[str, ...] = ()
     selection: Selection = ALL
     updates: tuple[UpdatePair, ...] = ()
-    consensus_maps: tuple[ConsensusMap, ...] = ()
 
     @property
     def pairs(self) -> tuple[PairOverlap, ...]:
@@ -98,7 +94,6 @@ class MaskComparison:
             "selection": self.selection.to_json(),
             **self.comparison.to_json(),
             "updates": [pair.to_json() for pair in self.updates],
-            "consensus_maps": [tensor.to_json() for tensor in self.consensus_maps],
             "recorded": plain(self.recorded),
         }
 
@@ -117,7 +112,6 @@ def compare(
     roles: Sequence[str] = (),
     layers: str = "",
     updates: bool = False,
-    consensus_map: str | Path | None = None,
     remote: str | None = None,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
@@ -137,8 +131,6 @@ def compare(
             masks have figures of all groups.
         updates: measure the angle between updates too, and the MLP channels that they move most. Needs the source,
             and artifacts with values.
-        consensus_map: a file to write, of NumPy's format ``.npz``: for every coordinate of the tensors that are
-            compared, in how many masks it is.
 
     Raises:
         UsageError: fewer than two masks, an effect that is no share, or no tensor is what the selection names.
@@ -155,9 +147,6 @@ def compare(
         if len(operands) > MANY:
             pairs = counted(len(operands) * (len(operands) - 1) // 2, "pair")
             space.note(f"{pairs} with intervals and answers take long; fewer checkpoints of a run often tell enough")
-
-        if consensus_map is not None and Path(consensus_map).exists():
-            raise OutputExistsError(str(consensus_map), hint="name another file, or remove it")
         artifacts, names = [operand.artifact for operand in operands], [operand.name for operand in operands]
         ancestries = [ancestry(artifact, remote=remote, workspace=space) for artifact in artifacts]
         side, required = operands[0].artifact.manifest.source, require_source or updates
@@ -180,21 +169,8 @@ def compare(
                     ancestries=ancestries,
                     progress=progress,
                 )
-        maps = _mapped(operands, consensus_map, selection, progress, allow_different=allow_different)
-        result = MaskComparison(operands, comparison, selection=selection, updates=moves, consensus_maps=maps)
+        result = MaskComparison(operands, comparison, selection=selection, updates=moves)
         return keep(result, workspace=space) if record else result
-
-
-def _mapped(
-    masks: Sequence[Named], out: str | Path | None, selection: Selection, progress: Progress, *, allow_different: bool
-) -> tuple[ConsensusMap, ...]:
-    from maskreg.flow.overlap.consensus import write_consensus
-
-    if out is None:
-        return ()
-    artifacts = [mask.artifact for mask in masks]
-    with filling(Path(out), 0, what="the consensus map"), replacing(Path(out), force=False) as file:
-        return write_consensus(artifacts, file, allow_different=allow_different, selection=selection, progress=progress)
 
 
 def start_of(mask: Named) -> Start:
