@@ -12,6 +12,7 @@ from maskreg.analysis.comparison import ConsensusPicture
 from maskreg.checkpoint.roles import Selection
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.heat import consensus_heat
+from maskreg.reports.page import consensus_plot, page
 from maskreg.reports.theme import DARK, LIGHT, NARROW, WIDE, Size, Theme
 from tests.reports.conftest import named
 
@@ -71,3 +72,10 @@ def test_a_selection_of_few_matrices_is_mapped(three: tuple[NamedMask, ...], sel
     assert gather(three[0], three[1:2], selection=selected.selection).consensus == ()
     assert gather(three[0], three[1:]).consensus == ()
     assert dataclasses.replace(selected, consensus=()).totals.numel == 2 * 32 * 16
+
+
+def test_a_page_has_a_picture_of_every_matrix(selected: Findings) -> None:
+    plots = {plot.name: plot for plot in (consensus_plot(n, p) for n, p in enumerate(selected.consensus, start=1))}
+    html = page(selected, "1.2.3", plots)
+    for plot in plots.values():
+        assert html.count(plot.alt) == 1

@@ -114,13 +114,12 @@ class MergedCheckpoint(Checkpoint):
         threads = worker_count(jobs)
         self.source, self.recipe = source, recipe
         self._artifacts = tuple(artifacts)
-        inputs = Inputs(artifacts, source, open_device(device), mask=mask, jobs=threads)
-        merger = SpanMerger(recipe, [artifact.digest for artifact in artifacts])
-        outcomes = outcomes_of(inputs.deltas)
-        merged = [outcome.info for outcome in outcomes if outcome.merged and outcome.info is not None]
-        self.inputs, self.outcomes = inputs, outcomes
-        self._merger, self._known = merger, Sweeps(inputs, merger, merged, threads, progress).known()
-        self._by_name = {name: outcome for outcome in outcomes for name in outcome.group.names}
+        self.inputs = Inputs(artifacts, source, open_device(device), mask=mask, jobs=threads)
+        self.outcomes = outcomes_of(self.inputs.deltas)
+        self._merger = SpanMerger(recipe, [artifact.digest for artifact in artifacts])
+        merged = [outcome.info for outcome in self.outcomes if outcome.merged and outcome.info is not None]
+        self._known = Sweeps(self.inputs, self._merger, merged, threads, progress).known()
+        self._by_name = {name: outcome for outcome in self.outcomes for name in outcome.group.names}
         self._counts: dict[tuple[str, int], Counts] = {}
         self.tensors: Mapping[str, TensorInfo] = {
             name: TensorInfo(name, outcome.info.dtype, outcome.info.shape)
