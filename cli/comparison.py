@@ -92,9 +92,10 @@ def _masks(letters: Sequence[str], result: MaskComparison) -> list[str]:
 def _figures(names: tuple[str, str], pair: PairOverlap, *, verbose: bool) -> list[str]:
     """What two masks share, without regard to a null."""
     (a, b), counts, overlap = names, pair.whole.counts, pair.whole.overlap
+    share = f", {percent(counts.both / counts.most)} of the smaller" if counts.most else ""
     rows = [
         ("density", f"{a} {percent(overlap.density_a)}, {b} {percent(overlap.density_b)}"),
-        ("in both", counted(counts.both, "coordinate")),
+        ("in both", counted(counts.both, "coordinate") + share),
     ]
     if not verbose:
         return fields(rows, _LABEL)
@@ -119,19 +120,20 @@ def _figures(names: tuple[str, str], pair: PairOverlap, *, verbose: bool) -> lis
 def _nulls(names: tuple[str, str], pair: PairOverlap, *, verbose: bool) -> list[str]:
     """What two masks share beside every null, or beside the nulls that the verdict rests on."""
     decide = deciding(pair.whole) if pair.verdict.null else ()
+    counts, nulls = pair.whole.counts, pair.whole.nulls.items()
     columns: dict[str, Column] = {
-        "expected": (whole, lambda null: null[1].expected),
+        "of the smaller": (percent, lambda null: ratio(null[1].expected, counts.most)),
         "observed/expected": (times, lambda null: null[1].ratio),
         "headroom": (percent, lambda null: null[1].headroom),
         "95 % interval": (interval, lambda null: null[1].headroom_interval),
     }
     if verbose:
         columns |= {
+            "expected": (whole, lambda null: null[1].expected),
             "lift": (times, lambda null: null[1].lift),
             "deviations": (three_digits, lambda null: null[1].deviations),
             "decides": (str, lambda null: "yes" if null[0] in decide else ""),
         }
-    nulls = pair.whole.nulls.items()
     shown = {
         null_label(name, names): (name, over) for name, over in nulls if name in decide or (verbose and not over.reason)
     }

@@ -56,7 +56,7 @@ SHOTS = (
     Shot("report-phone.png", 360, 740, "light", scale=1.5, top="#overlaps"),
     Shot("server-list.png", 1280, 560, "light", path="/"),
     Shot("server-artifact.png", 1280, 900, "light", path="/p/lab/sums-opd:v1"),
-    Shot("server-layers.png", 820, 900, "dark", top="#layers", path="/p/lab/sums-opd:v1"),
+    Shot("server-layers.png", 820, 900, "dark", path="/p/lab/sums-opd:v1?tab=layers"),
     Shot("server-compare.png", 1280, 900, "dark", path=_PAIR),
     Shot("server-run.png", 1280, 1000, "light", path="/runs/lab/run:latest"),
     Shot("server-phone.png", 360, 740, "light", scale=1.5, path="/"),

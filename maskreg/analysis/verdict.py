@@ -253,7 +253,7 @@ def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B"), asked:
         if fixed:
             reason = "the sizes of both masks alone determine how many coordinates they share"
         return answer(Outcome.OPEN, "" if fixed else nulls[0], f"Cannot tell, because {reason}.", reason)
-    explained = _explained(figures, asked)
+    explained = explained_share(figures, asked)
     outcomes = _outcomes(figures, asked.smallest, explained)
     outcome = _agreed(outcomes)
     null = min(nulls, key=lambda name: _margin(figures.nulls[name], outcome))
@@ -263,7 +263,8 @@ def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B"), asked:
     return answer(outcome, null, _sentence(figures, names, outcome, null, reason, asked), reason, p)
 
 
-def _explained(figures: OverlapFigures, asked: Asked) -> float:
+def explained_share(figures: OverlapFigures, asked: Asked) -> float:
+    """The share of the headroom that a start off the grid may explain: 0 where a run is known to start on it."""
     return HIDDEN if with_source(figures) and asked.start != "yes" else 0.0
 
 
@@ -317,7 +318,9 @@ def _sentence(figures: OverlapFigures, names: str, outcome: Outcome, null: str, 
     excess = figures.nulls[null]
     cause = "rounding" if with_source(figures) else "chance"
     size = f"{times(excess.ratio)} what is expected of {null_sentence(null)}, {_headroom(excess)}"
-    beyond = ", of which a start off the bf16 grid can explain no more than half" if _explained(figures, asked) else ""
+    beyond = (
+        ", of which a start off the bf16 grid can explain no more than half" if explained_share(figures, asked) else ""
+    )
     sentence = {
         Outcome.MORE: f"Yes: the overlap of {names} is more than {cause}: {size}{beyond}.",
         Outcome.LESS: f"No, it is less: the overlap of {names} is less than {cause} gives: {size}{beyond}.",

@@ -230,6 +230,13 @@ class Catalog(Connections):
         with self.read() as connection:
             return [measurement_of(row) for row in connection.execute(own).mappings()]
 
+    def measurements_naming(self, digest: Digest, limit: int = 100) -> list[Measurement]:
+        """Measurements of an artifact, and of others against it, the newest first."""
+        named = or_(MEASUREMENTS.c.digest == digest, MEASUREMENTS.c.against == digest)
+        rows = select(MEASUREMENTS).where(named).order_by(MEASUREMENTS.c.id.desc()).limit(limit)
+        with self.read() as connection:
+            return [measurement_of(row) for row in connection.execute(rows).mappings()]
+
     def log(self, event: Event) -> None:
         """Append an event to the audit log."""
         with self.write() as connection:

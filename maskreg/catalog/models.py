@@ -149,6 +149,7 @@ MEASUREMENTS = Table(
     _column("at", Moment()),
     _column("by", _W),
     Index("ix_measurements_digest_metric", "digest", "metric"),
+    Index("ix_measurements_against", "against"),
 )
 
 # The append-only audit log. Kept nowhere else.

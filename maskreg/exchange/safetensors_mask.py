@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.safetensors import open_path
+from maskreg.checkpoint.safetensors import build_shard, open_path
 from maskreg.errors import FormatError
 from maskreg.exchange.base import KEY, Format, Masks, Written, parse_lineage
 from maskreg.exchange.incoming import tensor_of
@@ -41,12 +41,10 @@ FILE_NAME = "masks.safetensors"
 
 def write(update: Outgoing, out: Path, *, force: bool) -> Written:
     """Write every mask; see :class:`maskreg.exchange.base.Format`."""
-    tensors = [TensorInfo(name, "BOOL", row.source_shape or ()) for name, row in update.masked.items()]
-    plan = one_file_plan(update, out, FILE_NAME, tensors, {"format": "pt", KEY: update.mask_lineage()})
+    plan = one_file_plan(update, out, FILE_NAME, _tensors(update), _metadata(update))
     with planned_output(update, plan, out, force=force) as writer:
-        for name in update.masked:
-            for bits in update.bits(name):
-                writer.write(bits)
+        for bits in _bits(update):
+            writer.write(bits)
     manifest = update.artifact.manifest
     is_all = manifest.kind != "delta" and manifest.target.root == manifest.source.root
     return Written(
@@ -57,6 +55,29 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
         kept_files=writer.kept_files,
         notes=() if is_all else (_NO_TARGET,),
     )
+
+
+def pieces(update: Outgoing) -> Iterator[bytes]:
+    """The file that :func:`write` writes, for a caller that sends it: the header, then the masks block by block."""
+    yield build_shard(FILE_NAME, _tensors(update), _metadata(update)).header
+    yield from (bits.tobytes() for bits in _bits(update))
+
+
+def size_of(update: Outgoing, header: bytes) -> int:
+    """Size in bytes of the file with this header."""
+    return len(header) + sum(info.nbytes for info in _tensors(update))
+
+
+def _tensors(update: Outgoing) -> list[TensorInfo]:
+    return [TensorInfo(name, "BOOL", row.source_shape or ()) for name, row in update.masked.items()]
+
+
+def _metadata(update: Outgoing) -> dict[str, str]:
+    return {"format": "pt", KEY: update.mask_lineage()}
+
+
+def _bits(update: Outgoing) -> Iterator[npt.NDArray[np.bool_]]:
+    return (bits for name in update.masked for bits in update.bits(name))
 
 
 def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Masks:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from maskreg.analysis.comparison import Consensus
-from maskreg.analysis.evidence import OverlapFigures
 from maskreg.analysis.pairwise import PairMatrix
-from maskreg.analysis.verdict import null_label
 from maskreg.flow.geometry.exponents import ByExponent
 from maskreg.reports.curve import name_of, shown
 from maskreg.reports.geometry import Geometry, Point, Summary, Trajectory
@@ -73,17 +71,6 @@ def magnitude_numbers(exponents: ByExponent) -> Numbers:
     columns = ("magnitude", "weights", "share of all", "density")
     null = () if exponents.expected is None else ("rounding alone", "difference")
     return Numbers((*columns, *null), tuple(rows))
-
-
-def overlap_numbers(figures: OverlapFigures) -> Numbers:
-    """The observed overlap, every null's expectation and the maximum, in coordinates and as shares."""
-    most = figures.counts.most
-    expected = {null_label(null): beside.expected for null, beside in figures.nulls.items()}
-    rows = {"observed": figures.counts.both, **expected, "maximum": most}
-    return Numbers(
-        ("overlap", "coordinates in both", "share of the smaller mask"),
-        tuple((label, whole(both), percent(both / most)) for label, both in rows.items() if both is not None),
-    )
 
 
 def spectra_numbers(geometry: Geometry) -> Numbers:

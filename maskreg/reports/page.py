@@ -19,10 +19,11 @@ from maskreg.flow.geometry.exponents import ByExponent
 from maskreg.glossary import GEOMETRY, explain
 from maskreg.ref import Card
 from maskreg.reports import words
-from maskreg.reports.curve import curve, growth, overlap_bars, spectra
+from maskreg.reports.curve import curve, growth, spectra
 from maskreg.reports.findings import Findings
 from maskreg.reports.geometry import STABLE, Summary, Trajectory
 from maskreg.reports.heat import consensus_heat, headroom_map, heat_map
+from maskreg.reports.ladder import NOTE, document, ladder
 from maskreg.reports.modules import Grid
 from maskreg.reports.numbers import (
     consensus_numbers,
@@ -31,7 +32,6 @@ from maskreg.reports.numbers import (
     growth_numbers,
     magnitude_numbers,
     matrix_numbers,
-    overlap_numbers,
     spectra_numbers,
 )
 from maskreg.reports.pictures import Plot, compact, inline, png, svg
@@ -45,8 +45,14 @@ MOST_OUTSIDE = 30
 SCREEN_DPI = 150
 """Resolution of the pictures that a page offers for download."""
 
-MOST_BARS = 8
-"""Maximum number of masks whose overlap is drawn as bars."""
+MOST_LADDERS = 8
+"""Maximum number of masks whose overlap is drawn."""
+
+
+def ladders_of(findings: Findings) -> dict[str, PairOverlap]:
+    """Every overlap that is drawn as a ladder, by the name of the picture."""
+    drawn = enumerate(findings.others[:MOST_LADDERS], start=1)
+    return {f"overlap-{number}": other.overlap for number, other in drawn if other.overlap.whole.counts.most}
 
 
 def plots_of(findings: Findings) -> dict[str, Plot]:
@@ -59,9 +65,6 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
     if findings.matrix is not None:
         plots.append(matrix_plot(findings.matrix))
     plots += [consensus_plot(number, picture) for number, picture in enumerate(findings.consensus, start=1)]
-    for number, other in enumerate(findings.others[:MOST_BARS], start=1):
-        if other.overlap.whole.counts.most:
-            plots.append(overlap_plot(number, other.overlap))
     if findings.geometry is not None and findings.geometry.energies and findings.geometry.layers:
         alt = "Energy of the update in its largest directions, and stable rank by layer, against rounding alone."
         draw, numbers = partial(spectra, findings.geometry), spectra_numbers(findings.geometry)
@@ -86,17 +89,6 @@ def magnitude_plot(exponents: ByExponent) -> Plot:
     """The density of a mask by the magnitude of the source's weights."""
     alt = "Density of the mask by exponent of the source's weights, against rounding alone; zero weights stand apart."
     return Plot("exponents", "Density by magnitude", alt, partial(curve, exponents), magnitude_numbers(exponents))
-
-
-def overlap_plot(number: int, overlap: PairOverlap) -> Plot:
-    """The overlap of two masks that are not empty, the ``number``-th of a page."""
-    counts = overlap.whole.counts
-    alt = (
-        f"Overlap of {overlap.names[0]} and {overlap.names[1]}, {percent(counts.both / counts.most)} of the smaller, "
-        "with every null's expectation and the maximum."
-    )
-    draw, numbers = partial(overlap_bars, overlap.whole), overlap_numbers(overlap.whole)
-    return Plot(f"overlap-{number}", "Overlap of the two masks", alt, draw, numbers)
 
 
 def matrix_plot(matrix: PairMatrix) -> Plot:
@@ -146,6 +138,11 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
         rule=RULE,
         contents=_contents(findings, plots),
         plots={name: _drawn(plot) for name, plot in plots.items()},
+        ladders={
+            name: (ladder(pair), address("image/svg+xml", document(pair, LIGHT).encode()))
+            for name, pair in ladders_of(findings).items()
+        },
+        note=NOTE,
         pairs=[(other.name, other.overlap) for other in findings.others],
         notes=list(dict.fromkeys(note for other in findings.others for note in other.overlap.notes)),
         outside=sorted(findings.grid.outside.items(), key=lambda item: -item[1].numel)[:MOST_OUTSIDE],

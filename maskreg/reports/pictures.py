@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,9 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from PIL import Image
 
+from maskreg.analysis.comparison import PairOverlap
 from maskreg.disk import creating, filling, replacing
+from maskreg.reports.ladder import document
 from maskreg.reports.numbers import Numbers
 from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Size, Theme, colored, style
 
@@ -60,8 +62,8 @@ def png(plot: Plot, theme: Theme, dpi: int = PNG_DPI) -> bytes:
     return packed.getvalue()
 
 
-def export(plots: list[Plot], folder: Path) -> list[Path]:
-    """Write every plot to a folder as SVG and PNG, light and dark.
+def export(plots: Iterable[Plot], ladders: Mapping[str, PairOverlap], folder: Path) -> list[Path]:
+    """Write every plot to a folder as SVG and PNG, and every ladder as SVG; light and dark.
 
     Returns:
         The files, in order.
@@ -71,6 +73,8 @@ def export(plots: list[Plot], folder: Path) -> list[Path]:
         for theme in THEMES:
             vector = folder / f"{plot.name}-{theme.name}.svg"
             pictures |= {vector: svg(plot, theme).encode(), vector.with_suffix(".png"): png(plot, theme)}
+    for name, pair in ladders.items():
+        pictures |= {folder / f"{name}-{theme.name}.svg": document(pair, theme).encode() for theme in THEMES}
     size = sum(map(len, pictures.values()))
     with filling(folder, size, what="the folder of plots", left="every file in it is whole"), creating(folder):
         folder.mkdir(parents=True, exist_ok=True)

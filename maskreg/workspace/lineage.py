@@ -36,6 +36,7 @@ class Facts:
         size: bytes of all objects.
         moved: coordinates that moved, of those that were compared.
         layers: the same by layer, in the order of the model.
+        parents: digests of what it was derived from.
         is_published: it was published by a run: it stands on another link, or holds no mask.
         is_link: it stands on another artifact.
     """
@@ -43,6 +44,7 @@ class Facts:
     size: int
     moved: Group
     layers: Mapping[str, Group]
+    parents: tuple[str, ...]
     is_published: bool
     is_link: bool
 
@@ -168,4 +170,5 @@ def _facts(registry: Registry, digest: Digest) -> Facts:
     totals, is_link = manifest.totals, stands_on(manifest) is not None
     layers = {layer: totals.layers[layer] for layer in sorted(totals.layers, key=natural)}
     moved = Group(numel=totals.numel, nnz=totals.nnz)
-    return Facts(manifest.size, moved, layers, is_link or "mask" not in manifest.parts, is_link)
+    is_published = is_link or "mask" not in manifest.parts
+    return Facts(manifest.size, moved, layers, manifest.parents, is_published, is_link)

@@ -134,7 +134,7 @@ def artifact(lab: Lab) -> dict[str, object]:
 
 
 def page(lab: Lab) -> str:
-    return lab.client("writer-token").get("/p/team/opd:v2", headers={"Accept": "text/html"}).text
+    return lab.client("writer-token").get("/p/team/opd:v2?tab=files", headers={"Accept": "text/html"}).text
 
 
 def test_what_is_uploaded_is_verified_once(lab: Lab, uploaded: TestClient) -> None:

@@ -19,8 +19,8 @@ from maskreg.service.api.replies import position_cursor, position_of, reply
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.background import Follower
 from maskreg.service.context import Served, Service
-from maskreg.service.gateway.verification import latest_check
-from maskreg.service.gateway.visibility import Remembered, check_may_read, check_may_verify, may_read, visible
+from maskreg.service.gateway.verification import check_figures, latest_check
+from maskreg.service.gateway.visibility import check_may_read, check_may_verify, may_read, visible
 from maskreg.workspace.verbs.search import browse
 from maskreg.workspace.verbs.show import summarize
 
@@ -33,9 +33,6 @@ Cursor = Annotated[str, Field(max_length=2048, description="`next` of the page b
 
 _RANGE = "Write `0.4..0.6`, `0.4..`, `..0.6` or one number; ends included."
 _REFS = 100
-_RIGHT: Remembered[Digest, bool] = Remembered(16_384)
-"""Artifacts whose figures were computed again and are right."""
-
 _NAMES = TypeAdapter(list[models.Name])
 
 
@@ -140,11 +137,7 @@ def artifact(
     if not page.names:
         # A readable tag pointed to it once, or the reader is an admin of the server.
         check_may_read(service.registry, principal, known)
-    # The digest proves that the manifest is unchanged, not that its publisher counted right: opening an artifact
-    # computes its figures again from the tensor table. Neither ever changes, so once is enough.
-    if known not in _RIGHT:
-        service.registry.artifact(known)
-        _RIGHT.put(known, True)
+    check_figures(service.registry, known)
     summary = summarize(known, remote=service.remote, workspace=service.workspace)
     manifest = summary.manifest
 

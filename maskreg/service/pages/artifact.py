@@ -1,35 +1,39 @@
-"""The page of an artifact: its README and facts, how to use it, where it moved, and what happened to its name."""
+"""The page of an artifact, tab by tab, and its mask to download: each tab computes what it shows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from itertools import pairwise
-from typing import Annotated
+import threading
+from collections.abc import Callable, Collection, Generator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Form, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 
+from maskreg.artifact.layout import FILES, artifact_prefix
 from maskreg.artifact.manifest import Group, Manifest
-from maskreg.catalog.query import Query
+from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
+from maskreg.catalog.query import Measurement, Query, SearchResult
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, NotFoundError, UsageError
-from maskreg.ref import README_CHARS, Ref
-from maskreg.reports.modules import CIVIDIS, scale, table
+from maskreg.errors import ConflictError, LimitError, NotFoundError, TryAgainError, UsageError
+from maskreg.exchange import safetensors_mask
+from maskreg.exchange.outgoing import Outgoing
+from maskreg.ref import README_CHARS, Card, Ref
+from maskreg.reports.modules import CIVIDIS, grid_of, scale, table
 from maskreg.service.access import Needs, ProjectReader
 from maskreg.service.api.models import DigestText
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
-from maskreg.service.gateway.verification import latest_check
+from maskreg.service.gateway.verification import check_figures, latest_check
 from maskreg.service.pages.listing import names
-from maskreg.service.pages.rendering import link, page, remote_name
+from maskreg.service.pages.rendering import link, page
+from maskreg.store.entry import RefEntry
 from maskreg.words import counted, percent, times
-from maskreg.workspace.lineage import lineage
-from maskreg.workspace.verbs import keys
+from maskreg.workspace.lineage import facts_of, lineage
 from maskreg.workspace.verbs.log import log
 from maskreg.workspace.verbs.runs import is_run
-from maskreg.workspace.verbs.show import show
 from maskreg.workspace.verbs.tag import annotate
 
 _TAGS = 100
@@ -38,7 +42,27 @@ _TAGS = 100
 _NAMES = 5
 """Names of an ancestor that are looked for: the first one leads to it."""
 
+_RELATED = 60
+"""Names of one source, the newest, among which an artifact's descendants are looked for."""
+
+_TURNS = threading.BoundedSemaphore(4)
+"""Masks that one process sends at a time."""
+
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
+
+Tab = Literal["card", "layers", "evidence", "files", "lineage", "history", "use"]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What every tab is about: the name that was asked for, its latest entry, and the artifact."""
+
+    service: Service
+    principal: Principal
+    ref: Ref
+    head: RefEntry
+    digest: Digest
+    manifest: Manifest
 
 
 @router.get("/p/{project}/{reference}")
@@ -48,49 +72,156 @@ def artifact(
     project: str,
     reference: str,
     principal: ProjectReader,
+    tab: Tab = "card",
 ) -> HTMLResponse:
     """What a name points to: ``name``, ``name:tag``, or either with ``@sha256:`` and a digest that it once had."""
     ref = Ref.parse(f"{project}/{reference}")
-    resolved(service, ref)
-    unpinned = replace(ref, digest=None)
-    shown = show(ref, remote=service.remote, workspace=service.workspace)
-    entries = log(unpinned, remote=service.remote, workspace=service.workspace)
-    derived = lineage(ref, remote=service.remote, workspace=service.workspace)
-    signatures = keys.verify(unpinned, remote=service.remote, workspace=service.workspace).tags
-    grid, totals = shown.grid(), shown.manifest.totals
+    digest, head = resolved(service, ref)
+    check_figures(service.registry, digest)
+    manifest = read_manifest(service.registry.store, digest)[1]
+    shown = _Shown(service, principal, ref, head, digest, manifest)
+    keys = service.registry.trust.documents(project)
+    travels: dict[str, Collection[str]] = {"pull": manifest.parts.keys() - {"reverse"}, "apply": {"delta"}}
+    return page(
+        request,
+        principal,
+        "artifact.html.j2",
+        tab=tab,
+        tabs=[name for name in _TABS if name != "layers" or manifest.totals.numel],
+        ref=ref,
+        head=head,
+        digest=digest,
+        manifest=manifest,
+        sentence=sentence(manifest),
+        is_run=is_run(service.registry, replace(ref, digest=None), digest),
+        vouched="signed" if head.signer else "listed" if keys else "",
+        key=keys[-1].key if keys else None,
+        travels={how: sum(of.size for of in objects_of(manifest, parts)) for how, parts in travels.items()},
+        check=latest_check(service.registry, digest),
+        can_write=ref.digest is None and principal.role(project) >= Role.WRITER,
+        is_admin=principal.role(project) >= Role.ADMIN,
+        **_TABS[tab](shown),
+    )
+
+
+def _card(shown: _Shown) -> dict[str, Any]:
+    overlaps = shown.service.registry.index.overlaps(shown.digest)
+    is_latest = shown.digest == shown.head.digest
+    return {"card": shown.head.card if is_latest else Card(), "overlaps": overlaps}
+
+
+def _layers(shown: _Shown) -> dict[str, Any]:
+    grid = grid_of(shown.service.registry.artifact(shown.digest).tensors)
     low, high = scale(*table(grid)) if grid.cells else (0.0, 1.0)
 
     def shade(group: Group) -> int:
         return round(min(max((group.density - low) / (high - low), 0.0), 1.0) * (len(CIVIDIS) - 1))
 
-    return page(
-        request,
-        principal,
-        "artifact.html.j2",
-        ref=ref,
-        shown=shown,
-        manifest=shown.manifest,
-        sentence=sentence(shown.manifest),
-        commands=commands(ref, shown.manifest, str(request.base_url).rstrip("/"), remote_name(request)),
-        heat={"grid": grid, "low": low, "high": high, "shades": len(CIVIDIS)} if totals.numel and grid.cells else None,
-        shade=shade,
-        lineage=derived,
-        named={
-            row.digest: names(service, principal, Query(digest=row.digest, limit=_NAMES)).names
-            for row in derived.ancestors
-        },
-        versions=names(service, principal, Query(text=f"{project}/{ref.name}:*", project=project, limit=_TAGS)),
-        is_run=is_run(service.registry, unpinned, shown.digest),
-        changes=[(now, before and before.digest) for before, now in pairwise((None, *entries)) if now][
-            : -_TAGS - 1 : -1
-        ],
-        omitted=max(0, len(entries) - _TAGS),
-        head=entries[-1],
-        signature=signatures[0] if signatures else None,
-        check=latest_check(service.registry, shown.digest),
-        waits=service.accounts.checks.is_pending(shown.digest),
-        can_write=ref.digest is None and principal.role(project) >= Role.WRITER,
-    )
+    heat = {"grid": grid, "low": low, "high": high, "shades": len(CIVIDIS)}
+    return {"heat": heat if grid.cells else None, "shade": shade}
+
+
+def _evidence(shown: _Shown) -> dict[str, Any]:
+    """Recorded overlaps with what the reader can read, the latest of each kind; and what was made from the artifact."""
+    found = shown.service.registry.index.use(lambda catalog: catalog.measurements_naming(shown.digest)) or []
+    latest: dict[tuple[str, str, str], Measurement] = {}
+    for each in found:
+        other = each.against if each.digest == shown.digest else each.digest
+        latest.setdefault((other, each.metric, each.by_group), each)
+    others = {other: _named(shown, other) for other, _, _ in latest}
+    overlaps = [(others[key[0]][0], each) for key, each in latest.items() if others[key[0]]]
+    return {"overlaps": overlaps, "children": _children(shown)}
+
+
+def _named(shown: _Shown, digest: str) -> tuple[SearchResult, ...]:
+    """The first names of an artifact that the reader can read."""
+    return names(shown.service, shown.principal, Query(digest=digest, limit=_NAMES)).names
+
+
+def _children(shown: _Shown) -> list[SearchResult]:
+    """What was derived from the artifact, among the newest names of its source."""
+    query = Query(source_root=shown.manifest.source.root, limit=_RELATED)
+    rows = names(shown.service, shown.principal, query).names
+    known = ((row, facts_of(shown.service.registry, row.digest)) for row in rows)
+    return [row for row, facts in known if facts is not None and shown.digest in facts.parents]
+
+
+def _files(shown: _Shown) -> dict[str, Any]:
+    store, manifest = shown.service.registry.store, shown.manifest
+    small = [entry for entry in manifest.objects if entry.key.startswith(FILES)]
+    can_send = "mask" in manifest.parts and manifest.totals.numel <= shown.service.most_compared
+    return {
+        "present": whole_parts(store, shown.digest, manifest, listing(store, shown.digest)),
+        "small_files": {entry.key.removeprefix(FILES): entry for entry in small},
+        "objects": f"/api/v1/objects/{artifact_prefix(shown.digest)}",
+        "can_send": can_send,
+        "waits": shown.service.accounts.checks.is_pending(shown.digest),
+    }
+
+
+def _lineage(shown: _Shown) -> dict[str, Any]:
+    derived = lineage(shown.ref, remote=shown.service.remote, workspace=shown.service.workspace)
+    named = {row.digest: _named(shown, row.digest) for row in derived.ancestors}
+    return {"lineage": derived, "named": named, "children": _children(shown)}
+
+
+def _history(shown: _Shown) -> dict[str, Any]:
+    ref, service = replace(shown.ref, digest=None), shown.service
+    entries = log(ref, remote=service.remote, workspace=service.workspace)
+    changes = [(now, before and before.digest) for before, now in pairwise((None, *entries)) if now]
+    versions = Query(text=f"{ref.project}/{ref.name}:*", project=ref.project, limit=_TAGS)
+    return {
+        "versions": names(service, shown.principal, versions),
+        "changes": changes[: -_TAGS - 1 : -1],
+        "omitted": max(0, len(entries) - _TAGS),
+    }
+
+
+_TABS: Mapping[str, Callable[[_Shown], dict[str, Any]]] = {
+    "card": _card,
+    "layers": _layers,
+    "evidence": _evidence,
+    "files": _files,
+    "lineage": _lineage,
+    "history": _history,
+    "use": lambda _: {},
+}
+
+
+@router.get("/p/{project}/{reference}/mask.safetensors", response_class=StreamingResponse)
+def mask(service: Served, project: str, reference: str, principal: ProjectReader) -> StreamingResponse:
+    """The mask, a BOOL tensor for each tensor of the source; made while it is sent, from the artifact alone."""
+    ref = Ref.parse(f"{project}/{reference}")
+    found = service.registry.artifact(resolved(service, ref)[0])
+    if found.manifest.totals.numel > service.most_compared:
+        raise LimitError(
+            f"the mask has {counted(found.manifest.totals.numel, 'coordinate')}; "
+            f"this server sends at most {service.most_compared:,}",
+            hint=f"pull it, and make the file: maskreg convert {ref} --to safetensors-mask -o mask.safetensors",
+        )
+    update = Outgoing(found)
+    pieces = in_turn(update)
+    header = next(pieces)
+    headers = {
+        "Content-Length": str(safetensors_mask.size_of(update, header)),
+        "Content-Disposition": f'attachment; filename="{ref.project}-{ref.name}-{ref.tag}-mask.safetensors"',
+        "Cache-Control": "private, no-cache",
+    }
+    return StreamingResponse(chain([header], pieces), headers=headers, media_type="application/octet-stream")
+
+
+def in_turn(update: Outgoing) -> Generator[bytes]:
+    """The file of a mask in pieces; once begun, it holds one of the process's turns until it ends or is dropped.
+
+    Raises:
+        TryAgainError: all turns are taken.
+    """
+    if not _TURNS.acquire(blocking=False):
+        raise TryAgainError("the server sends other masks", hint="try again in a minute")
+    try:
+        yield from safetensors_mask.pieces(update)
+    finally:
+        _TURNS.release()
 
 
 class Text(BaseModel):
@@ -148,8 +279,8 @@ def change(
     return RedirectResponse(link(ref), 303)
 
 
-def resolved(service: Service, ref: Ref) -> Ref:
-    """A name, pinned to what it points to now, or to the digest that it has."""
+def resolved(service: Service, ref: Ref) -> tuple[Digest, RefEntry]:
+    """What a name points to now, or the digest that it has; and the latest entry of its tag."""
     # The registry's own words would name where it is, and names of projects that the reader cannot read.
     unpinned, head = replace(ref, digest=None), service.registry.head(ref)
     if head is None:
@@ -157,10 +288,10 @@ def resolved(service: Service, ref: Ref) -> Ref:
     if ref.digest is not None:
         if all(entry.digest != ref.digest for entry in service.registry.refs.until(head)):
             raise NotFoundError(f"{unpinned} never pointed to {ref.digest.short}")
-        return ref
+        return ref.digest, head
     if head.digest is None:
         raise NotFoundError(f"{ref} was removed by {head.by} at {head.at:%Y-%m-%d %H:%M} UTC")
-    return ref.pinned(head.digest)
+    return head.digest, head
 
 
 def sentence(manifest: Manifest) -> str:
@@ -174,16 +305,3 @@ def sentence(manifest: Manifest) -> str:
     if ffn.mask_share is not None and ffn.mask_lift is not None:
         text += f" {percent(ffn.mask_share)} of these lie in the FFN: {times(ffn.mask_lift)} its share of coordinates."
     return text
-
-
-def commands(ref: Ref, manifest: Manifest, base: str, remote: str) -> Mapping[str, str]:
-    """Lines to copy, for the command line and for Python."""
-    pulled = f"maskreg pull {ref} --remote {remote}"
-    python = f'import maskreg\n\nartifact = maskreg.pull("{ref}", remote="{remote}").artifact\n'
-    last = 'maskreg.apply(artifact, out="patched")' if manifest.kind == "delta" else "print(artifact.manifest.kind)"
-    return {
-        "shell": f"{pulled} | maskreg apply" if manifest.kind == "delta" else pulled,
-        "setup": f"maskreg remote add {remote} {base}",
-        "verify": f"maskreg verify {ref} --remote {remote}",
-        "python": python + last,
-    }

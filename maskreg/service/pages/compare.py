@@ -1,24 +1,28 @@
-"""The page that compares masks: their overlap beside every null, by layer and module."""
+"""The page that compares masks: a headline, the null ladder or every pair as a heat map, and figures."""
 
 from __future__ import annotations
 
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from string import ascii_uppercase
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from maskreg.analysis.comparison import PairOverlap
-from maskreg.analysis.evidence import GLOBAL, MATCHED, PER_TENSOR, OverlapFigures
+from maskreg.analysis.comparison import Comparison, PairOverlap
+from maskreg.analysis.evidence import GLOBAL, MATCHED, NO_SOURCE, PER_TENSOR, OverlapFigures
+from maskreg.analysis.pairwise import PairMatrix
+from maskreg.analysis.verdict import with_source
 from maskreg.digest import Digest
-from maskreg.errors import LimitError, TryAgainError, UsageError
+from maskreg.errors import LimitError, TryAgainError, UsageError, WrongCheckpointError
 from maskreg.ref import Ref
-from maskreg.reports.modules import in_order
+from maskreg.reports.ladder import NOTE, ladder
+from maskreg.reports.modules import CIVIDIS, in_order
 from maskreg.reports.words import heading_of_pair, mark_of_pair
 from maskreg.service.access import Visitor
 from maskreg.service.auth.roles import Role, check_role
@@ -41,7 +45,7 @@ MOST_MASKS = 8
 _TURNS = threading.BoundedSemaphore(2)
 """Comparisons that one process works on at a time; each uses several threads."""
 
-_KEPT: Remembered[tuple[tuple[str, Digest | None], ...], MaskComparison] = Remembered(32)
+_KEPT: Remembered[tuple[tuple[str, Digest | None], ...], MaskComparison] = Remembered(64)
 """By names and digests: artifacts never change, so what was compared once holds for ever."""
 
 
@@ -61,24 +65,29 @@ def compare(
     refs = [Ref.parse(text) for text in texts]
     for name in refs:
         check_role(principal, name.project, Role.READER)
-    pinned = [resolved(service, name) for name in refs]
+    pinned = [name.pinned(resolved(service, name)[0]) for name in refs]
     result = _compared(service, pinned)
+    notes = dict.fromkeys(unpinned(note) for pair in result.pairs for note in pair.notes)
     letters = ascii_uppercase[: len(refs)]
-    pairs = dict(zip(combinations(letters, 2), result.pairs, strict=True))
     return page(
         request,
         principal,
         "compare.html.j2",
         masks=list(zip(letters, refs, result.masks, strict=True)),
-        pairs=pairs,
+        pair=result.pairs[0],
+        matrix=result.matrix,
+        shades={} if result.matrix is None else shades_of(result.matrix),
+        answers={} if result.matrix is None else {pair.masks: pair for pair in result.matrix.pairs},
         consensus=result.consensus,
         mark_of=mark_of_pair,
         heading_of=heading_of_pair,
+        with_source=with_source(result.pairs[0].whole),
+        ladder=ladder,
+        ladder_note=NOTE,
         unpinned=unpinned,
         finest=finest,
-        bars=bars,
         groups=groups,
-        notes=list(dict.fromkeys(unpinned(note) for pair in result.pairs for note in pair.notes)),
+        notes=[note for note in notes if not note.endswith(NO_SOURCE)],
     )
 
 
@@ -95,10 +104,24 @@ def _compared(service: Service, refs: Sequence[Ref]) -> MaskComparison:
     if not _TURNS.acquire(blocking=False):
         raise TryAgainError("the server compares other masks", hint="load the page again in a few seconds")
     try:
-        result = compare_masks(*refs, allow_different=True, remote=service.remote, workspace=service.workspace)
+        result = _beside_source(service, refs)
     finally:
         _TURNS.release()
+    if result.matrix is not None:
+        # Each pair is, to the last digit, what the two masks alone give.
+        for numbers, pair in zip(combinations(range(len(key)), 2), result.pairs, strict=True):
+            masks = tuple(result.masks[number] for number in numbers)
+            _KEPT.put(tuple(key[number] for number in numbers), MaskComparison(masks, Comparison((pair,), None, ())))
     return _KEPT.put(key, result)
+
+
+def _beside_source(service: Service, refs: Sequence[Ref]) -> MaskComparison:
+    """Compare beside the source, where the operator offers it to jobs or this machine has seen it."""
+    how: dict[str, Any] = {"allow_different": True, "remote": service.remote, "workspace": service.workspace}
+    for path in service.jobs.sources.offered().values() if service.jobs else ():
+        with suppress(WrongCheckpointError):
+            return compare_masks(*refs, source=path, **how)
+    return compare_masks(*refs, **how)
 
 
 def unpinned(text: str) -> str:
@@ -112,16 +135,12 @@ def finest(figures: OverlapFigures) -> tuple[str, float | None]:
     return null, figures.nulls[null].ratio
 
 
-def bars(figures: OverlapFigures) -> Sequence[tuple[str, float, str]]:
-    """Null, share of the smaller mask, and kind, of each null that is defined; what was observed comes first."""
-    most = figures.counts.most
-    if not most:
-        return ()
-    expected = [(null, over.expected) for null, over in figures.nulls.items() if over.expected is not None]
-    return (
-        ("observed", figures.counts.both / most, "observed"),
-        *((null, value / most, "null" if "rounding" in null else "neutral") for null, value in expected),
-    )
+def shades_of(matrix: PairMatrix) -> Mapping[tuple[int, int], int]:
+    """Colors of the pairs with an answer; zero headroom is in the middle of the scale, as far from either end."""
+    marks = matrix.answered
+    known = {pair.masks: pair.headroom for pair in matrix.pairs if marks[pair.masks] and pair.headroom is not None}
+    end, last = max([1e-3, *map(abs, known.values())]), len(CIVIDIS) - 1
+    return {masks: round(last * (headroom / end + 1) / 2) for masks, headroom in known.items()}
 
 
 def groups(pair: PairOverlap) -> Mapping[str, Mapping[str, OverlapFigures]]:

@@ -78,7 +78,7 @@ def run(
 ) -> HTMLResponse:
     """Versions of a run, the newest first, and its replicas."""
     ref = replace(Ref.parse(f"{project}/{reference}"), digest=None)
-    head = resolved(service, ref)
+    head = ref.pinned(resolved(service, ref)[0])
     shown = versions(ref, before=before, limit=VERSIONS, remote=service.remote, workspace=service.workspace)
     replicas: Replicas = request.app.state.replicas
     links = [each.facts for each in reversed(shown.versions) if each.facts is not None and not each.is_anchor]

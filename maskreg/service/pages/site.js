@@ -65,19 +65,25 @@ function ticking() {
 }
 ticking();
 
-// Lines to copy.
+// Lines to copy, and buttons that copy what they hold.
+function copies(button, text) {
+  const label = button.textContent;
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = label; }, 2000);
+  });
+}
 function copying(part) {
   if (!navigator.clipboard) return;
   for (const box of part.querySelectorAll(".copied")) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = "Copy";
-    button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(box.querySelector("code").textContent);
-      button.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 2000);
-    });
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy" });
+    copies(button, box.querySelector("code").textContent);
     box.append(button);
+  }
+  for (const button of part.querySelectorAll("[data-copy]")) {
+    copies(button, button.dataset.copy);
+    button.hidden = false;
   }
 }
 copying(document);

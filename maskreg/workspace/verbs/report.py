@@ -90,12 +90,12 @@ def report(
             the four attention matrices); all by default. A fused ``qkv_proj`` or ``gate_up_proj`` is split. Geometry,
             trajectory and tables of papers stay as they were measured. Of three masks or more, the page maps the
             consensus where at most four matrices are left.
-        plots: a folder for every plot as SVG and PNG, light and dark.
+        plots: a folder for every plot as SVG and PNG, and of overlaps as SVG alone, light and dark.
     """
     from maskreg.artifact.analysis import read_analysis
     from maskreg.reports.findings import gather
     from maskreg.reports.geometry import geometry_of, trajectory_of
-    from maskreg.reports.page import page, plots_of
+    from maskreg.reports.page import ladders_of, page, plots_of
     from maskreg.reports.pictures import export
     from maskreg.reports.theme import require_libraries
 
@@ -129,7 +129,7 @@ def report(
             written = page(findings, __version__, drawn).encode()
             file.write(written)
             # Before the page appears: a folder that cannot be written leaves no page either.
-            exported = export(list(drawn.values()), Path(plots)) if plots else []
+            exported = export(drawn.values(), ladders_of(findings), Path(plots)) if plots else []
     return _result(findings, Path(out), exported)
 
 

@@ -59,6 +59,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with maskreg.Workspace(settings) as space:
         for name, method in (("team/toy-opd:v1", "opd"), ("team/toy-rlvr:v1", "rlvr"), ("secret/plan:v1", "opd")):
             maskreg.extract(paths["source"], paths[method], name, family="toy", method=method, workspace=space)
+        maskreg.baseline("secret/plan:v1", kind="random-global", seed=2, name="secret/drawn:v1", workspace=space)
+        for other in ("team/toy-rlvr:v1", "secret/drawn:v1"):
+            maskreg.compare("team/toy-opd:v1", other, record=True, workspace=space)
         maskreg.annotate(
             "team/toy-opd:v1",
             description=f"Made **on purpose**: [recipe](https://example.org/a), [bad](javascript:alert(1)) {EVIL}",

@@ -25,6 +25,7 @@ PAGES = [
     ),
     *("/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1", "/settings", "/settings/p/team"),
     "/p/team/toy-opd:v1/readme",
+    *(f"/p/team/toy-opd:v1?tab={tab}" for tab in ("layers", "evidence", "files", "lineage", "history", "use")),
     "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1&ref=team/toy-random",
 ]
 
@@ -76,6 +77,13 @@ def test_without_a_script_everything_is_there(browser: Any, served: str) -> None
         page.get_by_role("link", name="toy-rlvr:v1").click()
         page.wait_for_url("**/p/team/toy-rlvr:v1")
         assert page.locator("#answer").is_visible()
+        page.get_by_role("navigation", name="About toy-rlvr").get_by_role("link", name="Files").click()
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Mask as safetensors").click()
+        assert download.value.suggested_filename == "team-toy-rlvr-v1-mask.safetensors"
+        assert download.value.path().stat().st_size > 10_240
+        page.get_by_role("link", name="Compare with").click()
+        assert page.get_by_label("First mask").input_value() == "team/toy-rlvr:v1"
 
 
 def test_results_come_as_one_types(browser: Any, served: str) -> None:
@@ -114,7 +122,7 @@ UNVISITED = """() => [...document.querySelectorAll("a[href], button, input, sele
   .map(node => node.outerHTML.slice(0, 120))"""
 
 
-@pytest.mark.parametrize("path", ["/", "/p/team/toy-opd:v1", PAGES[12], "/settings"])
+@pytest.mark.parametrize("path", ["/", "/p/team/toy-opd:v1", "/p/team/toy-opd:v1?tab=use", PAGES[12], "/settings"])
 def test_the_tab_key_goes_everywhere_and_is_never_lost(browser: Any, served: str, path: str) -> None:
     with opened(browser, f"{served}{path}") as view:
         stops: list[dict[str, Any]] = []

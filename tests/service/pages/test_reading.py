@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 from dataclasses import replace
@@ -12,15 +13,22 @@ import pytest
 from fastapi.testclient import TestClient
 
 import maskreg
+from maskreg.analysis.verdict import null_label
+from maskreg.errors import LimitError
+from maskreg.exchange.outgoing import Outgoing
 from maskreg.service.app import create_app
 from maskreg.service.gateway.visibility import Remembered
+from maskreg.service.jobs.config import JobConfig, Sources
 from maskreg.service.pages import compare as comparing
+from maskreg.service.pages.artifact import in_turn
+from maskreg.settings import Settings
 from maskreg.words import percent, times
 from maskreg.workspace.verbs import keys
 from tests.service.pages.conftest import EVIL, LAYERS, MODULES
 from tests.service.serving import ADMIN, headers, service_in
 
 OPD = "/p/team/toy-opd:v1"
+TABS = ("card", "layers", "evidence", "files", "lineage", "history", "use")
 PAIR = "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1"
 NAMES = ["team/toy-random:latest", "team/run:latest", "team/both:latest", "team/toy-opd:v1", "team/toy-rlvr:v1"]
 
@@ -33,6 +41,10 @@ def names(client: TestClient, address: str = "/", token: str = "") -> list[str]:
 
 def section(text: str, anchor: str) -> str:
     return re.split(r"<h[23]", text.partition(f'id="{anchor}"')[2])[0]
+
+
+def links(markup: str) -> list[str]:
+    return re.findall(r'<a href="/p/([^"]+)">', markup)
 
 
 def plain(markup: str) -> str:
@@ -113,23 +125,91 @@ def test_files_are_kept_for_good_under_their_digest_and_pages_are_not(client: Te
     assert client.get("/static/0/site.py").status_code == 404
 
 
-def test_an_artifact_shows_where_it_moved_how_it_is_used_and_what_it_was_made_of(client: TestClient) -> None:
-    text = client.get(OPD).text
+def test_an_artifact_shows_where_it_moved(client: TestClient) -> None:
+    text = client.get(f"{OPD}?tab=layers").text
     assert re.search(r"[\d.]+.% of 10,240 coordinates", plain(section(text, "answer")))
     cells = re.findall(r'<td class="c(\d+)">([\d.]+)</td>', section(text, "layers"))
     assert len(cells) == LAYERS * len(MODULES)
     low, high = min(cells, key=lambda cell: float(cell[1])), max(cells, key=lambda cell: float(cell[1]))
     assert int(low[0]) < int(high[0])
-    python = re.search(r"import maskreg.*?</code>", section(text, "use"), re.DOTALL)
-    assert python is not None
-    compile(python[0].removesuffix("</code>").replace("&#34;", '"'), "page", "exec")
-    assert re.findall(r"<td>(created|annotated)</td>", section(text, "history")) == ["annotated", "created"]
-    both = client.get("/p/team/both").text
+    history = section(client.get(f"{OPD}?tab=history").text, "history")
+    assert re.findall(r"<td>(created|annotated)</td>", history) == ["annotated", "created"]
+    assert client.get(f"{OPD}?tab=nonsense").status_code == 422
+
+
+def test_what_is_copied_can_be_run(client: TestClient) -> None:
+    text, both = client.get(f"{OPD}?tab=use").text, client.get("/p/team/both?tab=use").text
+    for anchor in ("python", "trl"):
+        code = re.search(r"<code>(.*?)</code>", section(text, anchor), re.DOTALL)
+        assert code is not None
+        tree = ast.parse(unescape(code[1]))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "maskreg":
+                assert node.attr in maskreg.__all__
     assert "| maskreg apply" in section(text, "use") and "| maskreg apply" not in section(both, "use")
-    made_of = set(re.findall(r'<a href="/p/([^"]+)">', section(both, "lineage")))
-    assert made_of == {"team/toy-opd:v1", "team/toy-rlvr:v1"}
+    assert "weight-transfer-config" in section(client.get("/p/team/run?tab=use").text, "vllm")
+
+
+def test_the_lineage_leads_both_ways_among_names_that_one_may_read(client: TestClient) -> None:
+    both, text = (client.get(f"{path}?tab=lineage").text for path in ("/p/team/both", OPD))
+    assert set(links(section(both, "lineage"))) == {"team/toy-opd:v1", "team/toy-rlvr:v1"}
+    assert set(links(section(text, "children"))) == {"team/both:latest", "team/toy-random:latest"}
+    assert links(section(both, "children")) == []
     # The first has a second name, which an admin may see.
     assert "secret" not in text + both
+
+
+def test_recorded_comparisons_are_shown_to_readers_of_both_masks(client: TestClient) -> None:
+    address = f"{OPD}?tab=evidence"
+    text = client.get(address).text
+    assert links(section(text, "overlaps")) == ["team/toy-rlvr:v1"]
+    assert links(section(text, "children")) == ["team/toy-random:latest"]
+    assert "secret" not in text
+    assert set(links(section(client.get(address, headers=headers(ADMIN)).text, "overlaps"))) == {
+        *("team/toy-rlvr:v1", "secret/drawn:v1")
+    }
+    # The measurement is the first mask's, and names the second.
+    assert links(section(client.get("/p/team/toy-rlvr:v1?tab=evidence").text, "overlaps")) == ["team/toy-opd:v1"]
+
+
+def test_the_mask_comes_as_safetensors_and_goes_back(client: TestClient, home: Path, tmp_path: Path) -> None:
+    files = client.get(f"{OPD}?tab=files").text
+    (address,) = re.findall(r'href="([^"]+)" download>', section(files, "downloads"))
+    answer = client.get(address)
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    assert answer.headers["content-disposition"].startswith("attachment;")
+    path = tmp_path / "mask.safetensors"
+    path.write_bytes(answer.content)
+    with maskreg.Workspace(maskreg.Settings(home=home, config_path=home / "config.toml")) as space:
+        whole = maskreg.load("team/toy-opd:v1", workspace=space)
+        stored = maskreg.convert_from(path, "safetensors-mask", home.parent / "source", workspace=space)
+        for name, mask in whole.mask.items():
+            assert (stored.artifact.mask[name].to_bool() == mask.to_bool()).all()
+
+
+def test_masks_are_sent_to_few_at_a_time_and_turns_come_back(client: TestClient, home: Path) -> None:
+    address = f"{OPD}/mask.safetensors"
+    with maskreg.Workspace(maskreg.Settings(home=home, config_path=home / "config.toml")) as space:
+        artifact = maskreg.load("team/toy-opd:v1", workspace=space)
+        taken = []
+        while (refused := client.get(address)).status_code == 200:
+            taken.append(in_turn(Outgoing(artifact)))
+            next(taken[-1])
+        assert refused.status_code == 503
+        # As a server drops the answer to a client that is gone.
+        taken.pop()
+        assert client.get(address).status_code == 200
+        for pieces in taken:
+            pieces.close()
+
+
+def test_a_mask_that_is_too_large_to_send_names_the_command(home: Path) -> None:
+    with service_in(home, frozenset({"team"})) as service:
+        client = TestClient(create_app(replace(service, most_compared=100)), "http://localhost")
+        answer = client.get(f"{OPD}/mask.safetensors")
+        assert "download>" not in client.get(f"{OPD}?tab=files").text
+    assert (answer.status_code, answer.json()["code"]) == (413, LimitError.code)
+    assert "maskreg convert team/toy-opd:v1 --to safetensors-mask" in answer.json()["hint"]
 
 
 def test_a_digest_is_shown_under_a_name_that_once_had_it(client: TestClient) -> None:
@@ -146,7 +226,9 @@ def test_a_name_of_a_project_that_one_may_not_read_does_not_exist(client: TestCl
     assert client.get("/p/secret/plan:v1", headers=headers(ADMIN)).status_code == 200
 
 
-@pytest.mark.parametrize("path", [OPD, "/?text=toy", "/?text=%3Cscript%3Ealert(1)%3C/script%3E"])
+@pytest.mark.parametrize(
+    "path", [OPD, *(f"{OPD}?tab={tab}" for tab in TABS), "/?text=toy", "/?text=%3Cscript%3Ealert(1)%3C/script%3E"]
+)
 def test_what_people_wrote_stays_text(client: TestClient, path: str) -> None:
     text = client.get(path).text
     assert "<script>" not in text
@@ -157,15 +239,16 @@ def test_what_people_wrote_stays_text(client: TestClient, path: str) -> None:
 
 
 def test_an_artifact_says_who_vouches_for_the_tag(client: TestClient, home: Path, tmp_path: Path) -> None:
-    assert "Unsigned" in client.get(OPD).text
+    assert "Unsigned" in client.get(f"{OPD}?tab=files").text
     folder = tmp_path / "home"
     shutil.copytree(home, folder, ignore=shutil.ignore_patterns("service.db*", "catalog.db*"))
     with maskreg.Workspace(maskreg.Settings(home=folder, config_path=folder / "config.toml")) as space:
         key = keys.create("team", workspace=space).key
         maskreg.annotate("team/toy-opd:v1", license="mit", workspace=space)
     with service_in(folder, frozenset({"team"})) as service:
-        text = TestClient(create_app(service), "http://localhost").get(OPD).text
+        text = TestClient(create_app(service), "http://localhost").get(f"{OPD}?tab=files").text
     assert f"is signed, by the key {key}" in plain(section(text, "verification"))
+    assert "signed" in plain(text.partition('class="badges"')[2].partition("</ul>")[0])
 
 
 @pytest.fixture
@@ -180,23 +263,60 @@ def test_two_masks_have_every_figure_of_the_command(
     with maskreg.Workspace(maskreg.Settings(home=home, config_path=home / "config.toml")) as space:
         pair = maskreg.compare("team/toy-opd:v1", "team/toy-rlvr:v1", workspace=space).pairs[0]
     assert pair.verdict.sentence.replace(" %", "\u00a0%") in text
-    shown = plain(section(text, "overlap"))
-    for null in pair.whole.nulls.values():
-        assert null.expected is not None
-        assert percent(null.expected / pair.whole.counts.most).replace(" ", "\u00a0") in section(text, "overlap")
-        assert times(null.ratio) in shown
+    shown, drawn = plain(section(text, "overlap")), section(text, "ladder")
+    for null, beside in pair.whole.nulls.items():
+        assert beside.expected is not None
+        assert f"{null_label(null)} {percent(beside.expected / pair.whole.counts.most)}<" in drawn
+        assert times(beside.ratio) in shown
     assert times(pair.layers["0"].overlap.lift) in text
     assert times(pair.modules["mlp.up_proj"].overlap.lift) in text
+    assert 'id="source"' not in text
     # It is made once.
     monkeypatch.setattr(comparing, "compare_masks", None)
     assert client.get(PAIR).text == text
 
 
-def test_more_than_two_have_a_matrix_and_a_consensus(client: TestClient) -> None:
+def test_more_than_two_have_a_heat_map_whose_cells_lead_to_pairs(
+    client: TestClient, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = client.get(PAIR).text
+    monkeypatch.setattr(comparing, "_KEPT", Remembered(64))
     text = client.get(f"{PAIR}&ref=team/toy-random").text
-    assert re.findall(r'<a href="#pair-([A-C]{2})">', section(text, "matrix")) == ["AB", "AC", "BC"]
+    cells = re.findall(r'<td( class="c\d+")?><a href="(/compare[^"]+)"', section(text, "matrix"))
+    links = {unescape(address) for _, address in cells}
+    assert (len(cells), len(links)) == (6, 3)
+    # A baseline of the first has no answer beside it, and no color.
+    assert [bool(color) for color, address in cells if "opd" in address and "random" in address] == [False, False]
     assert section(text, "consensus")
+    # Nothing is compared again, and each pair is as if the two had been compared alone.
+    monkeypatch.setattr(comparing, "compare_masks", None)
+    assert sorted(client.get(address).status_code for address in links) == [200] * 3
+    assert client.get(PAIR).text == alone
+
+
+def test_without_the_source_the_page_says_who_can_offer_it(
+    home: Path, tmp_path: Path, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "home"
+    shutil.copytree(home, folder, ignore=shutil.ignore_patterns("service.db*", "catalog.db*"))
+    with service_in(folder, frozenset({"team"})) as service:
+        text = TestClient(create_app(service), "http://localhost").get(PAIR).text
+        assert "maskreg serve --jobs 1 --sources" in section(text, "source") and "--source " not in text
+    jobs = JobConfig(
+        Settings.load(flags={"home": str(folder)}),
+        *(None, ""),
+        Sources.parse([f"wrong={home.parent / 'opd'}", f"source={home.parent / 'source'}"]),
+        tmp_path / "outputs",
+    )
+    monkeypatch.setattr(comparing, "_KEPT", Remembered(1))
+    with service_in(folder, frozenset({"team"})) as service:
+        offering = replace(service, jobs=jobs)
+        assert 'id="source"' not in TestClient(create_app(offering), "http://localhost").get(PAIR).text
+
+
+def test_a_comparison_is_begun_with_the_mask_that_one_comes_from(client: TestClient) -> None:
     assert 'value="team/toy-opd:v1"' in client.get("/compare?ref=&ref=team/toy-opd:v1&ref=").text
+    assert 'value="&#34;&gt;&lt;script&gt;"' in client.get('/compare?ref="><script>').text
 
 
 @pytest.mark.parametrize(
