@@ -130,7 +130,9 @@ class Needs(Demand):
 
 def _entry(action: str, *, project: str = "", **names: str) -> Entry:
     # A tag is named as people write it.
-    subject = f"{project}/{names['name']}:{names['tag']}" if "tag" in names else "/".join(names.values())
+    if "tag" in names:
+        names = {"reference": f"{names['name']}:{names['tag']}"}
+    subject = "/".join([project, *names.values()] if "reference" in names else names.values())
     return Entry(action, project, subject)
 
 

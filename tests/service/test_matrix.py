@@ -49,12 +49,15 @@ reader any: GET /api/v1/objects/{key}
 reader any: HEAD /api/v1/objects/{key}
 reader any: GET /api/v1/patches
 reader any: GET /api/v1/patches/{id}
+reader any: GET /jobs
+reader any: GET /jobs/{id}
 writer any: POST /api/v1/artifacts/{digest}/verify
 writer any: DELETE /api/v1/objects/{key}
 writer any: PUT /api/v1/objects/{key}
 writer any: POST /api/v1/patches
 writer any: POST /api/v1/patches/{id}/cancel
 writer any: GET /api/v1/sources
+writer any: POST /jobs/{id}/cancel
 writer any: POST /api/v1/uploads
 writer any: POST /api/v1/uploads/finished
 none self: GET /api/v1/tokens
@@ -81,9 +84,11 @@ admin project: DELETE /api/v1/projects/{project}/refs/{name}/{tag}
 admin project: POST /api/v1/projects/{project}/refs/{name}/{tag}/restore
 admin project: GET /api/v1/projects/{project}/tokens
 admin project: POST /api/v1/projects/{project}/tokens
+admin project: GET /activity/{project}
 admin project: GET /settings/p/{project}
 admin project: POST /settings/p/{project}/members
 admin project: POST /settings/p/{project}/visibility
+admin server: GET /activity
 admin server: GET /api/v1/audit
 admin server: POST /api/v1/projects
 admin server: PUT /api/v1/projects/{project}/quota

@@ -41,13 +41,10 @@ router = APIRouter(tags=["objects"], route_class=DocumentRoute)
 
 
 def _written(request: Request) -> Entry | None:
-    # Objects stay unseen until an entry of a ref log names them; such entries and public keys are recorded.
-    match request.path_params["key"].split("/"):
-        case ["refs", project, name, tag, _]:
-            return Entry("write tag", project, f"{project}/{name}:{tag}")
-        case ["keys", project, *_]:
-            return Entry("write key", project, project)
-    return None
+    # Objects stay unseen until an entry of a ref log names them: what it does is recorded where it is accepted.
+    first, _, rest = request.path_params["key"].partition("/")
+    project = rest.partition("/")[0]
+    return Entry("write key", project, project) if first == "keys" else None
 
 
 WRITER = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited=_written))]

@@ -96,16 +96,6 @@ def _jobs(service: Service) -> JobConfig:
     return service.jobs
 
 
-def _visible(service: Service, principal: Principal, id: str, role: Role) -> Job:
-    """A job of a project in which a principal has a role; to others it does not exist."""
-    _jobs(service)
-    job = service.queue.get(id)
-    if principal.role(job.project) is Role.NONE:
-        raise NotFoundError(f"there is no job {id}")
-    check_role(principal, job.project, role)
-    return job
-
-
 @router.get("/sources")
 def sources(service: Served, principal: Writer) -> dict[str, list[str]]:
     """The names of the checkpoints that jobs can read, for accounts that can submit jobs."""
@@ -162,14 +152,27 @@ def list_(
 
 @router.get("/patches/{id}")
 def show(service: Served, principal: SomeReader, id: str) -> Job:
-    """A job."""
-    return _visible(service, principal, id, Role.READER)
+    """A job of a project that the sender can read."""
+    _jobs(service)
+    job = service.queue.get(id)
+    if principal.role(job.project) is Role.NONE:
+        raise NotFoundError(f"there is no job {id}")
+    return job
+
+
+def canceler(job: Job, principal: Principal) -> Role:
+    """The role in its project that a principal needs to cancel a job: another account's job is for admins."""
+    return Role.WRITER if job.by == principal.name else Role.ADMIN
 
 
 @router.post("/patches/{id}/cancel")
 def cancel(service: Served, principal: Writer, id: str) -> Job:
-    """Stop a job: at once while it waits, within seconds when it runs."""
-    _visible(service, principal, id, Role.WRITER)
+    """Stop a job of one's own, or of a project that one is an admin of.
+
+    It ends at once while it waits, within seconds when it runs.
+    """
+    job = show(service, principal, id)
+    check_role(principal, job.project, canceler(job, principal))
     job = service.queue.cancel(id, principal.name)
     service.accounts.log(principal, "cancel job", project=job.project, subject=job.id)
     return job

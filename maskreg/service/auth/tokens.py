@@ -68,9 +68,9 @@ class Tokens(Tables):
                 put_grant(connection, principal, scope.project, scope.role, by)
             return replace(_insert(connection, principal, name, scope, by), new_project=is_new)
 
-    def list(self, *, project: str | None = None, principal: str | None = None) -> list[Token]:
-        """Tokens that were not revoked, newest first, expired ones included."""
-        rows = _shown().where(TokenRow.revoked_at.is_(None))
+    def list(self, *, project: str | None = None, principal: str | None = None, revoked: bool = False) -> list[Token]:
+        """Tokens, newest first, expired ones included; revoked ones too where they are asked for."""
+        rows = _shown() if revoked else _shown().where(TokenRow.revoked_at.is_(None))
         if project is not None:
             rows = rows.where(TokenRow.project == project)
         if principal is not None:

@@ -33,6 +33,12 @@ UPLOAD_LIFE = timedelta(hours=1)
 """How long an upload by link can wait to be finished; the link itself is good for minutes."""
 
 
+def sizes_in(registry: Registry, project: str) -> dict[Digest, int]:
+    """The artifacts that the quota of a project counts, and their sizes in bytes."""
+    results = registry.index.must_open().search(Query(project=project))
+    return {result.digest: result.size for result in results}
+
+
 def check_quota(accounts: Accounts, registry: Registry, project: str, digest: Digest) -> None:
     """Check that a project has room for an artifact that the server holds."""
     check_room(accounts, registry, project, digest, registry.artifact(digest).manifest.size)
@@ -49,8 +55,7 @@ def check_room(
     limits = accounts.projects.get(project)
     if limits.max_bytes is None and limits.max_artifacts is None:
         return
-    results = registry.index.must_open().search(Query(project=project))
-    sizes = {result.digest: result.size for result in results}
+    sizes = sizes_in(registry, project)
     if digest in sizes:
         return
     used = sum(sizes.values())

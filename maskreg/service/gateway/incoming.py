@@ -39,10 +39,14 @@ from maskreg.service.gateway.visibility import NamedArtifacts, Remembered
 from maskreg.store.base import LINK_SECONDS, Link, ObjectInfo
 from maskreg.store.entry import BackReference, RefEntry
 from maskreg.words import human_bytes
+from maskreg.workspace.verbs.log import changes
 
 _UPLOADS_BYTES = 1 << 30
 _MANIFESTS = 16
 _ANNOUNCERS = 4_096
+
+_LOGGED = {"annotated": "annotate", "fixed": "annotate", "removed": "remove", "restored": "restore"}
+# What the audit log calls a change of a tag; any other is "set tag".
 
 
 class Incoming:
@@ -112,16 +116,18 @@ class Incoming:
         before = self._registry.refs.peek(entry.ref, entry.n - 1) if entry.n > 1 else None
         check_role(principal, entry.project, Role.ADMIN if entry.deleted else Role.WRITER)
         check_tombstone(self._registry, entry.ref, before, principal)
-        if entry.digest is None:
-            return admit(self._registry, entry)
-        self._check_complete(entry.digest, principal)
-        self._accounts.projects.ensure(entry.project, principal)
-        check_quota(self._accounts, self._registry, entry.project, entry.digest)
+        if entry.digest is not None:
+            self._check_complete(entry.digest, principal)
+            self._accounts.projects.ensure(entry.project, principal)
+            check_quota(self._accounts, self._registry, entry.project, entry.digest)
         if not admit(self._registry, entry):
             return False
-        self._named.add(entry)
-        self._store.delete(self.sent_by(entry.digest, principal))
-        request_first_check(self._accounts, self._registry, entry.digest, entry.by)
+        if entry.digest is not None:
+            self._named.add(entry)
+            self._store.delete(self.sent_by(entry.digest, principal))
+            request_first_check(self._accounts, self._registry, entry.digest, entry.by)
+        action = changes([entry] if before is None else [before, entry])[-1].action
+        self._accounts.log(principal, _LOGGED.get(action, "set tag"), entry.project, str(entry.ref))
         return True
 
     # Uploads by link

@@ -26,6 +26,7 @@ from maskreg.reports.templates import Definitions, environment
 from maskreg.reports.theme import DARK, LIGHT
 from maskreg.service.access import COOKIE, PUBLIC, principal_of
 from maskreg.service.auth.roles import Principal
+from maskreg.service.context import service_of
 from maskreg.version import __version__
 
 PACKAGE = "maskreg.service.pages"
@@ -34,9 +35,10 @@ NAVIGATION = (
     ("/", "Artifacts"),
     ("/runs", "Runs"),
     ("/compare", "Compare"),
+    ("/jobs", "Jobs"),
     ("/glossary", "Glossary"),
 )
-"""What the head of every page leads to."""
+"""What the head of every page leads to; jobs where the server runs some."""
 
 
 def page(request: Request, principal: Principal, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
@@ -46,7 +48,7 @@ def page(request: Request, principal: Principal, template: str, *, status: int =
         "has_session": COOKIE in request.cookies,
         "path": request.url.path,
         "address": address_of(request),
-        "navigation": NAVIGATION,
+        "navigation": [entry for entry in NAVIGATION if entry[0] != "/jobs" or service_of(request).jobs],
         "term": Definitions("/glossary"),
         "asset": asset,
         "link": link,

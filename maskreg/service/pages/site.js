@@ -87,3 +87,21 @@ function copying(part) {
   }
 }
 copying(document);
+
+// A part that changes by itself is fetched again, for as long as it says so.
+async function again(part) {
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
+  const page = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html");
+  const now = page && page.getElementById(part.id);
+  if (now && now.innerHTML !== part.innerHTML) {
+    const focused = document.activeElement.id;
+    part.replaceWith(now);
+    document.getElementById(focused)?.focus();
+    part = now;
+  }
+  following(part);
+}
+function following(part) {
+  if (part?.dataset.every) setTimeout(again, 1000 * part.dataset.every, part);
+}
+following(document.querySelector("[data-every]"));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg.service.app import create_app
+from maskreg.service.jobs.config import JobConfig, Sources
+from maskreg.service.jobs.queue import JobLimits, NewJob
 from tests.browser import browser
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.service.serving import listening, service_in
@@ -88,6 +91,11 @@ def client(home: Path) -> TestClient:
 
 @pytest.fixture(scope="module")
 def served(home: Path) -> Iterator[str]:
-    """The URL of that server, on a port."""
-    with listening(create_app(service_in(home, frozenset({"team"})))) as url:
-        yield url
+    """The URL of that server, on a port; a job waits there."""
+    service = service_in(home, frozenset({"team"}))
+    if not service.queue.list():
+        service.queue.submit(NewJob("extract", "team", EVIL, "team/extracted:v1", {"rule": "exact"}), JobLimits())
+    url = f"sqlite:///{home / 'service.db'}"
+    jobs = JobConfig(service.workspace.settings, None, url, Sources(), home / "outputs")
+    with listening(create_app(replace(service, jobs=jobs))) as address:
+        yield address

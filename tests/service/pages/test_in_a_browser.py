@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ PAGES = [
         "/compare",
     ),
     *("/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1", "/settings", "/settings/p/team"),
+    *("/activity", "/jobs"),
     "/p/team/toy-opd:v1/readme",
     *(f"/p/team/toy-opd:v1?tab={tab}" for tab in ("layers", "evidence", "files", "lineage", "history", "use")),
     "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1&ref=team/toy-random",
@@ -34,7 +36,7 @@ WIDTHS = (360, 768, 1024, 1280)
 
 def opened(browser: Any, address: str, scheme: str = "light", width: int = 1280, **options: Any) -> Opened:
     options = {"viewport": {"width": width, "height": 800}, **options}
-    if "/settings" in address or address.endswith("/readme"):
+    if re.search("/(settings|activity|jobs)|/readme$", address):
         options["extra_http_headers"] = headers(ADMIN)
     return Opened(browser, address, scheme, **options)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
@@ -15,7 +17,9 @@ from maskreg.ref import README_CHARS, Ref
 from maskreg.service.app import create_app
 from maskreg.service.pages.signing_in import local
 from tests.browser import Opened
-from tests.service.serving import ADMIN, headers, service_in
+from tests.service.labs import Lab
+from tests.service.pages.test_reading import plain
+from tests.service.serving import ADMIN, ROOT, headers, service_in
 
 OWN = {"Origin": "http://localhost"}
 FORM = {"role": "writer", "days": "7", "project": "team"}
@@ -65,7 +69,7 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(client: TestClient)
     program = TestClient(client.app, "http://localhost")
     assert program.get("/api/v1/whoami", headers=headers(secret[0])).json()["projects"] == {"team": "writer"}
     id = secret[0].split("_")[1]
-    assert client.post(f"/settings/tokens/{id}/revoke", headers=OWN).status_code == 200
+    assert f"revoked {datetime.now(UTC):%Y-}" in plain(client.post(f"/settings/tokens/{id}/revoke", headers=OWN).text)
     assert program.get("/api/v1/whoami", headers=headers(secret[0])).status_code == 401
 
 
@@ -88,10 +92,31 @@ def test_a_token_is_not_exchanged_for_one_that_may_more_or_lasts_longer(client: 
     assert made("stranger-token", "elsewhere", "reader") == 200
 
 
+def test_a_typo_in_the_name_of_a_project_makes_none(client: TestClient) -> None:
+    signed_in(client)
+    answer = client.post("/settings/tokens", data={**FORM, "project": "tema"}, headers=OWN)
+    assert answer.status_code == 404
+    assert 'aria-describedby="project-fault"' in answer.text and "no project tema" in answer.text
+    for path, data in (("members", {"name": "dave", "role": "reader"}), ("visibility", {"public": "true"})):
+        assert client.post(f"/settings/p/tema/{path}", data=data, headers=OWN).status_code == 404
+    assert "tema" not in client.get("/settings").text
+    assert "dave" not in client.get("/activity").text
+
+
+def test_admins_see_how_much_of_its_quota_a_project_uses(lab: Lab) -> None:
+    client = lab.client(ADMIN)
+    sizes = {name: lab.workspace.find(f"team/{name}").size for name in ("opd:v1", "rlvr")}
+    assert "without a limit" in client.get("/settings/p/team").text
+    lab.service.accounts.projects.change("team", ROOT, max_bytes=10 * sum(sizes.values()), max_artifacts=3)
+    text = client.get("/settings/p/team").text
+    assert f'max="{10 * sum(sizes.values())}"' in text and f'value="{sum(sizes.values())}"' in text
+    assert "2 of 3 artifacts" in text and f"{sum(sizes.values()):,} of" in text
+
+
 def test_an_admin_changes_who_reads_and_writes_a_project(client: TestClient) -> None:
     visitor = TestClient(client.app, "http://localhost", headers={"Accept": "text/html"}, follow_redirects=False)
     signed_in(client)
-    assert "Settings of team" in client.get("/settings").text
+    assert 'href="/settings/p/team"' in client.get("/settings").text
     members = "/settings/p/team/members"
     assert ">dave<" in client.post(members, data={"name": "dave", "role": "reader"}, headers=OWN).text
     assert ">dave<" not in client.post(members, data={"name": "dave"}, headers=OWN).text
@@ -138,6 +163,15 @@ def test_a_person_signs_in_reads_and_signs_out(browser: Any, served: str) -> Non
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url("**/p/secret")
         page.get_by_role("link", name="plan:v1").wait_for()
+        page.get_by_role("link", name="root").click()
+        page.get_by_label("Project", exact=True).select_option("team")
+        page.get_by_role("button", name="Make token").click()
+        secret = page.get_by_label("The new token").inner_text()
+        assert httpx2.get(f"{served}/api/v1/whoami", headers=headers(secret)).json()["name"] == "root"
+        page.get_by_role("button", name=f"Revoke {secret.split('_')[1]}").click()
+        page.get_by_text("Expired and revoked", exact=True).click()
+        page.get_by_role("cell", name="revoked").first.wait_for()
+        assert httpx2.get(f"{served}/api/v1/whoami", headers=headers(secret)).status_code == 401
         page.get_by_role("button", name="Sign out").click()
         page.get_by_role("link", name="Sign in").wait_for()
         page.goto(f"{served}/p/secret")

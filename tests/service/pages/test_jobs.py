@@ -1,0 +1,72 @@
+"""The pages of jobs: what each reader sees, and a job that runs and is stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from maskreg.service.app import create_app
+from maskreg.service.auth.roles import Role
+from maskreg.service.auth.tokens import Scope
+from maskreg.service.jobs.queue import JobLimits, JobState, Meter
+from tests.browser import Opened
+from tests.service.patching import Site, site_in
+from tests.service.serving import ADMIN, ROOT, headers, listening
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    return site_in(tmp_path_factory.mktemp("jobs"))
+
+
+def reader(site: Site, token: str) -> TestClient:
+    return TestClient(create_app(site.service), headers={"Accept": "text/html", **headers(token)})
+
+
+def submitted(site: Site, output: str) -> str:
+    body = {"kind": "apply", "artifact": "team/toy:v1", "source": "base", "output": output}
+    return str(reader(site, "writer-token").post("/api/v1/patches", json=body).json()["id"])
+
+
+def test_members_see_the_jobs_of_a_project_and_owners_and_admins_cancel_them(site: Site) -> None:
+    first, second = submitted(site, "first"), submitted(site, "second")
+    other = site.service.accounts.tokens.create("eli", Scope("team", Role.WRITER), ROOT).token
+    for token, can_cancel in (("reader-token", False), (other, False), ("writer-token", True), (ADMIN, True)):
+        client = reader(site, token)
+        assert f'href="/jobs/{first}"' in client.get("/jobs").text
+        assert (f'action="/jobs/{first}/cancel"' in client.get(f"/jobs/{first}").text) == can_cancel
+    for token, status in (("stranger-token", 404), ("reader-token", 403), (other, 403)):
+        assert reader(site, token).post(f"/jobs/{first}/cancel").status_code == status
+    assert reader(site, "stranger-token").get(f"/jobs/{first}").status_code == 404
+    assert first not in reader(site, "stranger-token").get("/jobs").text
+    for token, job in (("writer-token", first), (ADMIN, second)):
+        assert reader(site, token).post(f"/jobs/{job}/cancel").status_code == 200
+        assert site.queue.get(job).state is JobState.CANCELED
+    canceled = reader(site, ADMIN).get("/jobs?state=canceled&project=team").text
+    assert first in canceled and second in canceled
+    assert first not in reader(site, ADMIN).get("/jobs?state=done").text
+
+
+def test_a_job_is_followed_to_its_end(site: Site, browser: Any) -> None:
+    from playwright.sync_api import expect
+
+    job = submitted(site, "live")
+    claim = site.queue.claim("worker", JobLimits())
+    assert claim is not None and claim.job.id == job
+    with (
+        listening(create_app(site.service)) as url,
+        Opened(browser, f"{url}/jobs/{job}", "light", extra_http_headers=headers(ADMIN)) as view,
+    ):
+        expect(view.page.get_by_text("Running", exact=True)).to_be_visible()
+        site.queue.beat(claim, Meter("patch", 1 << 20, 4 << 20))
+        expect(view.page.get_by_role("progressbar")).to_have_attribute("value", str(1 << 20))
+        view.page.set_viewport_size({"width": 360, "height": 800})
+        assert view.page.evaluate("document.documentElement.scrollWidth") <= 360
+        view.page.get_by_role("button", name="Cancel").click()
+        expect(view.page.get_by_text("Stopping", exact=True)).to_be_visible()
+        site.queue.finish(claim, JobState.FAILED, error={"code": "DATA", "title": "leaf <3> differs", "hint": "wait"})
+        expect(view.page.get_by_text("Leaf <3> differs.")).to_be_visible()
+        assert view.page.get_by_role("button", name="Cancel").count() == 0
+        assert view.said == []
