@@ -147,7 +147,7 @@ _PUBLIC = frozenset({"history", "removed", "similar", "shown", "not_pulled", "re
 """Facts that a client hears: names of its registry, and no path or address of the server."""
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-_DESCRIBED = "what can be asked, and how, is described in /openapi.json"
+_DESCRIBED = "what can be asked, and how, is described at /docs"
 
 
 NEXT: dict[type[MaskregError], dict[str, str]] = {

@@ -62,6 +62,23 @@ def test_no_screen_scrolls_sideways_and_plots_fit_it(browser: Any, path: Path, f
         assert view.evaluate(SMALLEST) >= 9.5
 
 
+def test_what_is_folded_is_printed_and_no_picture_is_cut(browser: Any, path: Path) -> None:
+    with Opened(browser, path, "light") as opened:
+        view = opened.page
+        assert view.evaluate(UNSEEN) > 20
+        view.emulate_media(media="print")
+        assert view.evaluate(UNSEEN) == 0
+        assert view.evaluate(CUT) == []
+        assert view.pdf().startswith(b"%PDF-")
+
+
+UNSEEN = "[...document.querySelectorAll('details :is(table, dt, dd)')].filter(node => !node.checkVisibility()).length"
+"""Folded tables and definitions."""
+
+CUT = """[...document.querySelectorAll('svg.wide-plot, tr, dd')].filter(
+  node => getComputedStyle(node).breakInside !== 'avoid').map(node => node.outerHTML.slice(0, 80))"""
+"""Pictures, rows and definitions that two pages may share."""
+
 SMALLEST = """() => Math.min(...[...document.querySelectorAll('svg.plot text')].filter(t => t.getClientRects().length)
   .map(t => parseFloat(getComputedStyle(t).fontSize) * t.ownerSVGElement.clientWidth
     / t.ownerSVGElement.viewBox.baseVal.width))"""

@@ -39,6 +39,8 @@ none nowhere: GET /static/{version}/{name}
 none any: GET /
 none any: GET /api/v1/projects
 none any: GET /compare
+none any: GET /docs
+none any: GET /docs/{topic}
 none any: GET /glossary
 none any: GET /runs
 reader any: GET /api/v1/artifacts

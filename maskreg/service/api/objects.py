@@ -145,7 +145,13 @@ def head(key: str, objects: Held, principal: SomeReader) -> Response:
     return Response(headers={**_facts(known, objects.sha256(known)), **stamp})
 
 
-@router.put("/objects/{key:path}", status_code=201, response_class=Response)
+_BODY = {
+    "parameters": [{"name": "Repr-Digest", "in": "header", "required": True, "schema": {"type": "string"}}],
+    "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
+}
+
+
+@router.put("/objects/{key:path}", status_code=201, response_class=Response, openapi_extra=_BODY)
 async def write(key: str, request: Request, objects: Held, principal: WRITER) -> Response:
     """Write an object; with ``If-None-Match: *`` only if there is none, else 412.
 

@@ -90,7 +90,7 @@ def report(
             the four attention matrices); all by default. A fused ``qkv_proj`` or ``gate_up_proj`` is split. Geometry,
             trajectory and tables of papers stay as they were measured. Of three masks or more, the page maps the
             consensus where at most four matrices are left.
-        plots: a folder for every plot as SVG and PNG, and of overlaps as SVG alone, light and dark.
+        plots: a folder for every plot as SVG and PNG, light and dark, and as PDF; for overlaps as SVG alone.
     """
     from maskreg.artifact.analysis import read_analysis
     from maskreg.reports.findings import gather

@@ -25,7 +25,7 @@ PAGES = [
         "/compare",
     ),
     *("/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1", "/settings", "/settings/p/team"),
-    *("/activity", "/jobs"),
+    *("/activity", "/jobs", "/docs", "/docs/names"),
     "/p/team/toy-opd:v1/readme",
     *(f"/p/team/toy-opd:v1?tab={tab}" for tab in ("layers", "evidence", "files", "lineage", "history", "use")),
     "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1&ref=team/toy-random",
