@@ -1,10 +1,10 @@
-"""Write ``docs/commands.md`` and the table of merge methods: ``python -m scripts.commands``."""
+"""The pages of the site about commands, and the table of merge methods, which ``python -m scripts.commands`` writes."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -12,37 +12,49 @@ from maskreg_cli.main import SECTIONS, cli
 
 from maskreg.flow.merge.methods import METHODS
 
-PATH = Path(__file__).parent.parent / "docs" / "commands.md"
+DOCS = Path(__file__).parent.parent / "docs"
 
-METHODS_PAGE = PATH.parent / "how-to" / "merge.md"
+METHODS_PAGE = DOCS / "how-to" / "merge.md"
 
 INTRODUCTION = """# Commands
 
 Every command takes `--json` (print data and errors as JSON), `-q`/`--quiet` (print no notes and no progress; of
 results the reference), `--debug` (print tracebacks) and `-h`/`--help`. Data goes to stdout, everything else to stderr.
-[What maskreg promises](concepts/promises.md) lists the exit codes.
+[What maskreg promises](../concepts/promises.md) lists the exit codes.
 
 A reference is written `[project/]name[:tag][@sha256:…]`. Where a command takes one, a digest or its first four or
 more digits will do: `sha256:4be0`, `4be0`, `name@sha256:4be0`.
-
-This page is made from the commands: `python -m scripts.commands`.
 """
 
 SHARED = {"--json", "--quiet", "--debug", "--help"}
 """Options of every command, described once."""
 
+MOST_LINKS = 5
+"""Pages to link that use a command, those that use it most."""
 
-def page() -> str:
-    """The whole page."""
-    parts = [INTRODUCTION]
-    context = click.Context(cli, info_name="maskreg")
+
+def pages() -> dict[str, str]:
+    """A page for each command and one that lists them, by path."""
+    found, listed, context = {}, [INTRODUCTION], click.Context(cli, info_name="maskreg")
+    texts = {path.relative_to(DOCS): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
     for title, names in SECTIONS.items():
-        parts.append(f"## {title}\n")
+        listed.append(f"## {title}\n")
         for name in names:
             command = cli.get_command(context, name)
             assert command is not None
-            parts += _entry(command, click.Context(command, info_name=name, parent=context), 3)
-    return "\n".join(parts).rstrip() + "\n"
+            entry = _entry(command, click.Context(command, info_name=name, parent=context), 1)
+            found[f"commands/{name}.md"] = "\n".join([*entry, *_see_also(name, texts)])
+            listed.append(f"- [{name}]({name}.md): {_escaped(command.get_short_help_str(120))}")
+        listed.append("")
+    return {"commands/index.md": "\n".join(listed), **found}
+
+
+def _see_also(name: str, texts: Mapping[Path, str]) -> Iterator[str]:
+    uses = {path: len(re.findall(rf"\bmaskreg {name}\b", text)) for path, text in texts.items()}
+    most = sorted((path for path, count in uses.items() if count), key=lambda path: -uses[path])[:MOST_LINKS]
+    if most:
+        links = (f"[{texts[path].partition(chr(10))[0].lstrip('# ')}](../{path.as_posix()})" for path in most)
+        yield f"See also: {', '.join(links)}.\n"
 
 
 def methods_table() -> str:
@@ -73,8 +85,7 @@ def with_methods(text: str) -> str:
 
 
 def _entry(command: click.Command, context: click.Context, depth: int) -> Iterator[str]:
-    name = context.command_path.removeprefix("maskreg ")
-    yield f"{'#' * depth} {name}\n"
+    yield f"{'#' * depth} {context.command_path}\n"
     yield "\n\n".join(_paragraphs(command.help or "")) + "\n"
     if isinstance(command, click.Group):
         for child in command.list_commands(context):
@@ -82,9 +93,10 @@ def _entry(command: click.Command, context: click.Context, depth: int) -> Iterat
             assert inner is not None
             yield from _entry(inner, click.Context(inner, info_name=child, parent=context), depth + 1)
         return
-    lines = [f"usage: {context.command_path} {' '.join(command.collect_usage_pieces(context))}"]
-    example = inspect.cleandoc(getattr(command, "example", ""))
-    yield "```text\n" + "\n".join([*lines, *(["", *example.splitlines()] if example else [])]) + "\n```\n"
+    yield f"```{{ .text .no-copy }}\n{context.command_path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
+    if example := inspect.cleandoc(getattr(command, "example", "")):
+        # With prompts, so that the site's button copies what can be typed.
+        yield "```console\n" + re.sub("^", "$ ", example, flags=re.MULTILINE) + "\n```\n"
     records = [
         record
         for option in command.get_params(context)
@@ -119,5 +131,4 @@ def _escaped(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PATH.write_text(page(), encoding="utf-8")
     METHODS_PAGE.write_text(with_methods(METHODS_PAGE.read_text(encoding="utf-8")), encoding="utf-8")

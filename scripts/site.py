@@ -1,4 +1,4 @@
-"""What building the documentation adds to its pages: the reference of Python, links to the glossary and to other files.
+"""What building the documentation adds: references of commands and of Python, links to the glossary and to other files.
 
 MkDocs calls the functions named ``on_`` for each page (``hooks`` in ``mkdocs.yml``). The first use of a term on a page
 becomes a link whose tooltip defines it. Files of the repository that are no pages are linked where it is hosted. The
@@ -13,8 +13,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from maskreg_cli.main import SECTIONS
+
 from maskreg.glossary import ENTRIES
-from scripts import reference
+from scripts import commands, reference
 from scripts.glossary import anchor
 
 TERMS = {
@@ -55,8 +57,8 @@ TERMS = {
 }
 """Words to link, and the entry of the glossary that each leads to. Its plural leads there too."""
 
-WITHOUT_TERMS = {"benchmarks.md", "changes.md", "commands.md", "format.md", "glossary.md", "python.md", "refs.md"}
-"""Pages that define terms themselves, or are made from something else."""
+WITHOUT_TERMS = {"benchmarks.md", "changes.md", "format.md", "glossary.md", "python.md", "refs.md"}
+"""Pages that define terms themselves, or are made from something else; so are commands."""
 
 _CONSOLE = re.compile(r'<div class="language-console highlight">(.*?)</div>', re.DOTALL)
 _TYPED = re.compile(r"^(?:\$|>) (.*)$", re.MULTILINE)
@@ -67,11 +69,20 @@ _PROTECTED = re.compile(
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)\s#]+)")
 
 
+def on_config(config: Any) -> Any:
+    """The navigation, with a page for each command."""
+    (reference_,) = [part["Reference"] for part in config["nav"] if "Reference" in part]
+    by_title = [{title: [{n: f"commands/{n}.md"} for n in names]} for title, names in SECTIONS.items()]
+    reference_[0] = {"Commands": ["commands/index.md", *by_title]}
+    return config
+
+
 def on_files(files: Any, *, config: Any) -> Any:
-    """The pages of ``docs/`` and the reference of the Python API, which is made from docstrings."""
+    """The pages of ``docs/`` and what is made from docstrings and help: the reference of Python, and the commands."""
     from mkdocs.structure.files import File
 
-    files.append(File.generated(config, "python.md", content=reference.page()))
+    for path, text in {"python.md": reference.page(), **commands.pages()}.items():
+        files.append(File.generated(config, path, content=text))
     return files
 
 
@@ -86,7 +97,9 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
     text = "".join(part if kept else _LINK.sub(outside, part) for part, kept in _split(markdown, _FENCE))
     return (
-        text if path in WITHOUT_TERMS else with_terms(text, posixpath.relpath("glossary.md", posixpath.dirname(path)))
+        text
+        if path in WITHOUT_TERMS or path.startswith("commands/")
+        else with_terms(text, posixpath.relpath("glossary.md", posixpath.dirname(path)))
     )
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from maskreg_cli.main import COMMANDS
 
-from scripts.commands import METHODS_PAGE, PATH, page, with_methods
+from scripts.commands import METHODS_PAGE, with_methods
 from tests.browser import Opened, browser
 from tests.repository import ROOT
 
@@ -56,7 +57,17 @@ def test_pages_ask_no_server_and_can_be_searched(site: Path, browser: Any) -> No
         assert (opened.said, [url for url in opened.asked if not url.startswith("file:")]) == ([], [])
 
 
-def test_the_commands_are_up_to_date() -> None:
-    assert PATH.read_text(encoding="utf-8") == page(), "run python -m scripts.commands"
+def test_every_command_has_a_page_whose_button_copies_what_can_be_typed(site: Path, browser: Any) -> None:
+    assert {path.stem for path in (site / "commands").glob("*.html")} == {"index", *COMMANDS}
+    with Opened(browser, site / "commands" / "push.html", "light") as opened:
+        opened.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        opened.page.locator(".language-console").get_by_role("button", name="Copy to clipboard").click()
+        lines = opened.page.evaluate("navigator.clipboard.readText()").splitlines()
+        assert lines and all(line.startswith("maskreg push ") for line in lines)
+        opened.page.get_by_role("link", name="pull", exact=True).first.click()
+        opened.page.get_by_role("heading", name="maskreg pull").first.wait_for()
+
+
+def test_the_table_of_merge_methods_is_up_to_date() -> None:
     merging = METHODS_PAGE.read_text(encoding="utf-8")
     assert merging == with_methods(merging), "run python -m scripts.commands"

@@ -32,16 +32,11 @@ SAMPLES: Mapping[str, Any] = {
 }  # fmt: skip
 """Values of examples by the name of a parameter or field, where the document has none that says more."""
 
-OPTIONAL = ("text", "limit")
-"""Optional parameters that examples use."""
-
-WHERE = {"project": "in the project", "any": "in some project", "server": "in all projects"}
-
 
 @router.get("")
 def index(request: Request, principal: Visitor) -> HTMLResponse:
     """Every request by topic."""
-    return page(request, principal, "docs.html.j2", topics=_topics(request), demand=demand, anchor=anchor)
+    return page(request, principal, "docs.html.j2", topics=_topics(request), anchor=anchor)
 
 
 @router.get("/{topic}")
@@ -51,18 +46,17 @@ def topic(request: Request, topic: str, principal: Visitor) -> HTMLResponse:
     if routes is None:
         raise NotFoundError(f"the API has no topic {topic}", hint="/docs lists all")
     schemas = request.app.openapi()["components"]["schemas"]
-    return page(
-        request,
-        principal,
-        "docs-topic.html.j2",
-        topic=topic,
-        routes=routes,
-        examples=partial(examples, str(request.base_url).rstrip("/"), schemas=schemas),
-        schemas={name: schemas[name] for name in _used(routes, schemas)},
-        demand=demand,
-        anchor=anchor,
-        type_of=type_of,
-    )
+    lines = partial(examples, str(request.base_url).rstrip("/"), schemas=schemas)
+    used = {name: schemas[name] for name in _used(routes, schemas)}
+    values = {
+        "topic": topic,
+        "routes": routes,
+        "schemas": used,
+        "examples": lines,
+        "anchor": anchor,
+        "type_of": type_of,
+    }
+    return page(request, principal, "docs-topic.html.j2", status=200, **values)
 
 
 def _topics(request: Request) -> dict[str, list[tuple[str, str, Schema]]]:
@@ -71,14 +65,6 @@ def _topics(request: Request) -> dict[str, list[tuple[str, str, Schema]]]:
         for method, route in routes.items():
             topics.setdefault(route["tags"][0], []).append((method.upper(), path, route))
     return dict(sorted(topics.items(), key=lambda item: item[0] == "health"))
-
-
-def demand(route: Schema) -> str:
-    """What a request demands of its sender."""
-    role, where = route["x-access"]["role"], route["x-access"]["where"]
-    if role != "none":
-        return f"needs the role {role} {WHERE[where]}"
-    return "needs a token" if where == "self" else "needs no token"
 
 
 def anchor(method: str, path: str) -> str:
@@ -130,7 +116,7 @@ def examples(base: str, method: str, path: str, route: Schema, schemas: Schema) 
     """A request as a line for a shell, and in Python."""
     parts: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
     for each in route.get("parameters", ()):
-        if each["required"] or each["name"] in OPTIONAL or each["in"] == "header":
+        if each["required"] or each["name"] in ("text", "limit") or each["in"] == "header":
             parts[each["in"]][each["name"]] = sample(each["name"], each["schema"], schemas)
     if "If-None-Match" in parts["header"]:
         del parts["header"]["If-Match"]  # a tag that is not set yet has no ETag

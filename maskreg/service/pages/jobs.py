@@ -35,34 +35,18 @@ def jobs(
 ) -> HTMLResponse:
     """The jobs of the projects that the reader can read, the newest first."""
     found = patches.list_(service, principal, project, [state] if state else None, before, ROWS)
-    return page(
-        request,
-        principal,
-        "jobs.html.j2",
-        jobs=found.items,
-        older=found.next,
-        project=project,
-        state=state,
-        states=list(JobState),
-        before=before,
-        ago=ago,
-    )
+    values = {"project": project, "state": state, "states": list(JobState), "before": before, "ago": ago}
+    return page(request, principal, "jobs.html.j2", status=200, jobs=found.items, older=found.next, **values)
 
 
 @router.get("/{id}")
 def job(request: Request, service: Served, principal: SomeReader, id: str) -> HTMLResponse:
     """A job as it is now."""
     found = patches.show(service, principal, id)
-    can_cancel = not (found.state.is_final or found.canceled_by)
-    return page(
-        request,
-        principal,
-        "job.html.j2",
-        job=found,
-        refs=refs_of(found),
-        can_cancel=can_cancel and principal.role(found.project) >= patches.canceler(found, principal),
-        ago=ago,
-    )
+    goes_on = not (found.state.is_final or found.canceled_by)
+    can_cancel = goes_on and principal.role(found.project) >= patches.canceler(found, principal)
+    values = {"job": found, "refs": refs_of(found), "can_cancel": can_cancel, "ago": ago}
+    return page(request, principal, "job.html.j2", status=200, **values)
 
 
 @router.post("/{id}/cancel", response_class=RedirectResponse, status_code=303)

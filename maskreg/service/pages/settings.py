@@ -69,18 +69,9 @@ def project(request: Request, service: Served, project: str, principal: Admin) -
     """A project's visibility and members; the project ``*`` stands for roles in all projects."""
     shown = _existing(service, project)
     members = service.accounts.members.of(project)
-    held = sizes_in(service.registry, project) if shown else {}
-    return page(
-        request,
-        principal,
-        "project.html.j2",
-        name=project,
-        project=shown,
-        members=members,
-        artifacts=len(held),
-        bytes=sum(held.values()),
-        roles=ROLES,
-    )
+    sizes = sizes_in(service.registry, project).values() if shown else ()
+    values = {"project": shown, "members": members, "sizes": list(sizes), "roles": ROLES}
+    return page(request, principal, "project.html.j2", status=200, name=project, **values)
 
 
 @router.post("/p/{project}/visibility", response_class=RedirectResponse, status_code=_SEE_OTHER)
