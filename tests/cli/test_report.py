@@ -27,7 +27,7 @@ def test_from_two_names_to_a_page(run: Run, other: str, tmp_path: Path) -> None:
     assert (done["ref"], done["answer"]) == (REF, "open")
     assert done["against"][0]["ref"] == other
     assert sorted(done["plots"]) == sorted(str(path) for path in plots.iterdir())
-    assert len(done["plots"]) == 15
+    assert len(done["plots"]) == 12
     assert (plots / "density.pdf").read_bytes().startswith(b"%PDF-")
     # The source was found where extract had seen it.
     assert "rounding alone in A" in page.read_text()

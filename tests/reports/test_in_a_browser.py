@@ -75,7 +75,7 @@ def test_what_is_folded_is_printed_and_no_picture_is_cut(browser: Any, path: Pat
 UNSEEN = "[...document.querySelectorAll('details :is(table, dt, dd)')].filter(node => !node.checkVisibility()).length"
 """Folded tables and definitions."""
 
-CUT = """[...document.querySelectorAll('svg.wide-plot, tr, dd')].filter(
+CUT = """[...document.querySelectorAll('svg.wide-plot, svg.ladder, tr, dd')].filter(
   node => getComputedStyle(node).breakInside !== 'avoid').map(node => node.outerHTML.slice(0, 80))"""
 """Pictures, rows and definitions that two pages may share."""
 
