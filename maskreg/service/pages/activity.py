@@ -12,9 +12,9 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from maskreg.ref import Ref
-from maskreg.service.api.accounts import Admin, Before, ServerAdmin
+from maskreg.service.api.accounts import Admin, Before, ServerAdmin, project_audit
 from maskreg.service.auth.roles import EVERY_PROJECT, Audited, Principal
-from maskreg.service.context import Served, Service
+from maskreg.service.context import Served
 from maskreg.service.pages.rendering import link, page
 from maskreg.words import counted, human_bytes
 
@@ -52,7 +52,8 @@ ROWS = 100
 @router.get("")
 def of_server(request: Request, service: Served, principal: ServerAdmin, before: Before = None) -> HTMLResponse:
     """What was changed on the server, newest first."""
-    return _activity(request, service, principal, "", before)
+    rows = service.accounts.audit(before=before, limit=ROWS)
+    return _activity(request, principal, rows, before=before, project="")
 
 
 @router.get("/{project}")
@@ -60,16 +61,13 @@ def of_project(
     request: Request, service: Served, project: str, principal: Admin, before: Before = None
 ) -> HTMLResponse:
     """What was changed in a project, newest first."""
-    service.accounts.projects.get(project)
-    return _activity(request, service, principal, project, before)
+    rows = project_audit(service, project, principal, before, ROWS).items
+    return _activity(request, principal, rows, before=before, project=project)
 
 
-def _activity(
-    request: Request, service: Service, principal: Principal, project: str, before: int | None
-) -> HTMLResponse:
-    rows = service.accounts.audit(project or None, before=before, limit=ROWS)
+def _activity(request: Request, principal: Principal, rows: Sequence[Audited], **values: Any) -> HTMLResponse:
     older = rows[-1].id if len(rows) == ROWS else None
-    return page(request, principal, "activity.html.j2", project=project, days=days(rows), older=older, before=before)
+    return page(request, principal, "activity.html.j2", status=200, days=days(rows), older=older, **values)
 
 
 def days(rows: Sequence[Audited]) -> Iterator[tuple[date, list[tuple[datetime, Markup, int]]]]:
@@ -81,7 +79,7 @@ def days(rows: Sequence[Audited]) -> Iterator[tuple[date, list[tuple[datetime, M
 
 def sentence_of(row: Audited) -> Markup:
     """One change as a sentence; an action that has none yet is only named, because its subject can be a key."""
-    detail = row.detail
+    detail, project = row.detail, Markup('<a href="/p/{0}">{0}</a>').format(row.project)
     facts: Mapping[str, Any] = {
         "by": Markup("<b>{}</b>").format(row.by),
         "action": row.action,
@@ -90,9 +88,7 @@ def sentence_of(row: Audited) -> Markup:
         "owner": Markup(" for <b>{}</b>").format(detail.get("name")) if detail.get("name") != row.by else "",
         "code": Markup("<code>{}</code>").format(row.subject[:19]),
         "job": Markup('<a href="/jobs/{0}"><code>{0}</code></a>').format(row.subject),
-        "project": Markup('<a href="/p/{0}">{0}</a>').format(row.project)
-        if row.project != EVERY_PROJECT
-        else "all projects",
+        "project": "all projects" if row.project == EVERY_PROJECT else project,
         "changes": ", ".join(_changed(detail)),
     }
     said = SAID.get(row.action, "{by}: {action}")
