@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from maskreg.checkpoint import Checkpoint
+from maskreg.checkpoint.safetensors import SafetensorsCheckpoint
 from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.disk import make_folder
@@ -30,8 +34,12 @@ from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
 from maskreg.settings import Remote, checked
+from maskreg.workspace.sync_event import SyncEvent, counts_of
 from maskreg.workspace.verbs.follow import Links, own_name
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_ref
+
+if TYPE_CHECKING:
+    import torch
 
 LATEST = "latest"
 """The version that the tag points to."""
@@ -101,6 +109,7 @@ class NodeVersions(Closing):
         self._versions = Versions(self.folder)
         self._links = self._open.enter_context(Links(self._space, self._remote))
         self._sound: set[str] = set()
+        self._made: dict[str, SyncEvent] = {}
 
     def find(self, version: str) -> Version:
         """What a version means now.
@@ -128,6 +137,12 @@ class NodeVersions(Closing):
         """Whether a version was made already."""
         return self._versions.path(version.root).is_dir()
 
+    def event(self, version: Version, apply_s: float) -> SyncEvent:
+        """What serving a version took: where this process has made it, with what it fetched and staged for that."""
+        assert version.digest is not None  # the source is no version of a link
+        made = self._made.get(version.root, SyncEvent(ref=self.ref, digest=version.digest))
+        return replace(made, seconds={**made.seconds, "apply": apply_s}, at=datetime.now(UTC))
+
     @contextmanager
     def opened(self, version: Version, *, check: bool = True) -> Iterator[Checkpoint]:
         """The weights of a version, which is made first where it is not there; waits for a process that makes it.
@@ -145,13 +160,15 @@ class NodeVersions(Closing):
         if version.digest is None:
             yield self.source
             return
-        checkpoint = self._found(version.root, check=check)
+        was_here, checkpoint = self.is_here(version), self._found(version.root, check=check)
         if checkpoint is None:
             with self._locked():
-                checkpoint = self._found(version.root, check=check)
+                # A process that has made it meanwhile has checked it.
+                checkpoint = self._found(version.root, check=check and was_here)
                 if checkpoint is None:
                     self._make(version.digest, version.root)
                     self._versions.prune(version.root, _KEPT)
+                    self._made = {root: self._made[root] for root in self._versions.roots() if root in self._made}
                     checkpoint = self._versions.open(version.root)
         with checkpoint:
             yield checkpoint
@@ -206,7 +223,9 @@ class NodeVersions(Closing):
                 except (NotOnChainError, MissingLinkError) as error:
                     problem = error
                     continue
-                artifacts, _ = self._links.bring(steps)
+                begun = time.monotonic()
+                artifacts, size = self._links.bring(steps)
+                fetched = time.monotonic()
                 try:
                     self._versions.make(root, checkpoint, artifacts)
                 except WrongCheckpointError:
@@ -215,6 +234,9 @@ class NodeVersions(Closing):
                     # It was changed after it was written.
                     shutil.rmtree(self._versions.path(base), ignore_errors=True)
                     continue
+                seconds = {"fetch": fetched - begun, "stage": time.monotonic() - fetched}
+                counts = counts_of(artifact for artifact, _ in artifacts)
+                self._made[root] = SyncEvent(ref=self.ref, digest=digest, bytes=size, seconds=seconds, **counts)
                 self._links.clear()
                 self._sound.add(root)
                 return
@@ -227,3 +249,22 @@ class NodeVersions(Closing):
                 with suppress(DataError, NotFoundError):
                     yield made, self._versions.open(made)
         yield self.source_version.root, self.source
+
+
+def tensors_of(checkpoint: Checkpoint) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor of a checkpoint by name, in host memory, one after another; safetensors files are mapped."""
+    import torch
+    from safetensors import safe_open
+
+    from maskreg.live.memory import CODES, DTYPES
+
+    path = checkpoint.path
+    if isinstance(checkpoint, SafetensorsCheckpoint) and isinstance(path, Path):
+        folder = path if path.is_dir() else path.parent
+        for shard in checkpoint.shards:
+            with safe_open(folder / shard.file_name, "pt") as file:
+                yield from ((info.name, file.get_tensor(info.name)) for info in shard.tensors)
+        return
+    for name, info in checkpoint.tensors.items():
+        bits = torch.from_numpy(checkpoint.read(name, 0, info.numel).view(f"i{info.item_bytes}"))
+        yield name, bits.view(CODES[info.item_bytes]).view(DTYPES[info.dtype]).reshape(info.shape)

@@ -20,7 +20,7 @@ from transformers import AutoConfig, Qwen3ForCausalLM
 
 import maskreg
 from tests.servers import free_ports
-from tests.sync.vllm_server import Server, make_steps
+from tests.sync.vllm_server import Server, make_steps, wait_for_version
 
 MOVED, REPEAT = 0.01, 5
 
@@ -61,8 +61,7 @@ def measured(folder: Path, state: dict[str, torch.Tensor], server: Server) -> di
             published = publisher.publish(state)
             assert published is not None
             save_file(state, target / "model.safetensors", {"format": "pt"})
-            while f"{published.digest} of lab/run is ready" not in server.log.read_text():
-                time.sleep(0.2)
+            wait_for_version(folder / "node", published.artifact.manifest.target.root)
             for kind in sorted(rows, reverse=bool(step % 2)):
                 begun = time.monotonic()
                 if kind == "maskreg":

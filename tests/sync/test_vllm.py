@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import maskreg
 from tests.pages import blocks
 from tests.repository import ROOT
 from tests.servers import free_ports
-from tests.sync.vllm_server import Server, make_steps, server_environment
+from tests.sync.vllm_server import Server, make_steps, server_environment, wait_for_version
 
 STEPS = 5
 
@@ -61,7 +60,7 @@ def wide(path):
 
 def load(worker):
     from maskreg.checkpoint import open_checkpoint
-    from maskreg.sync.vllm.loading import load_weights
+    from maskreg.sync.vllm.engine import load_weights
     model = worker.model_runner.model
     with set_current_vllm_config(worker.vllm_config):
         load_weights(model, worker.vllm_config.model_config, open_checkpoint(target))
@@ -138,15 +137,6 @@ def refused(answer: tuple[int, Any], code: str) -> None:
     assert code in json.dumps(answer[1])
 
 
-def ready(rollout: Rollout, published: maskreg.Published) -> None:
-    """Wait until the servers' machine has a version, which they fetch while they serve."""
-    root = published.artifact.manifest.target.root.removeprefix("sha256:")
-    end = time.monotonic() + 120
-    while not list((rollout.folder / "node/home/sync").glob(f"*/{root}/model.safetensors")):
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 def test_nothing_is_loaded_before_the_run_is_named(rollout: Rollout) -> None:
     before = rollout.served.log_probabilities()
     refused(rollout.served.update(), "USAGE")
@@ -169,12 +159,17 @@ def test_a_server_is_what_one_started_from_the_target_is(rollout: Rollout) -> No
     assert rollout.served.follow(ref="lab/run", remote=str(rollout.team))[0] == 200
     refused(rollout.served.update(), "NOT_FOUND")  # nothing is published yet
     first, _, last = rollout.publish(1), rollout.publish(2), rollout.publish(3)
-    ready(rollout, last)
+    wait_for_version(rollout.folder / "node", last.artifact.manifest.target.root)
     assert rollout.served.log_probabilities() == source
     assert rollout.served.update()[0] == 200
     assert rollout.served.log_probabilities() == target
     root = last.artifact.manifest.target.root
     assert rollout.served.served() == [{"digest": str(last.digest), "root": root}] * 2
+    (event,) = rollout.served.events()
+    assert (event["ref"], event["digest"]) == ("lab/run", str(last.digest))
+    assert event["seconds"].keys() == {"fetch", "stage", "apply"}
+    assert event["bytes"] > 0
+    assert event["moved"] >= last.event.moved > 0
     # An earlier version, and the latest by its digest.
     assert rollout.served.update(first.digest.short)[0] == 200
     assert rollout.served.log_probabilities() not in (source, target)

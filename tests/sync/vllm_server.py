@@ -66,6 +66,14 @@ def server_environment(home: Path) -> dict[str, str]:
     }
 
 
+def wait_for_version(home: Path, root: str) -> None:
+    """Wait until the servers of a machine have a version, which they fetch while they serve."""
+    end = time.monotonic() + START_SECONDS
+    while not list((home / "home/sync").glob(f"*/{root.removeprefix('sha256:')}/model.safetensors")):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
 class Server:
     """A server of vLLM on the CPU, with the backend of this package, in a process group of its own."""
 
@@ -152,6 +160,11 @@ class Server:
         status, answer = self.ask("/collective_rpc", {"method": "maskreg_served"})
         assert status == 200, answer
         return list(answer["results"])
+
+    def events(self) -> list[dict[str, Any]]:
+        """One of each sync, as its log has them."""
+        lines = self.log.read_text().splitlines()
+        return [json.loads(line[line.index("{") :]) for line in lines if '"moved_share"' in line]
 
     def kill(self) -> None:
         """End all of its processes at once, if they have not ended."""

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,12 +22,15 @@ import torch
 from vllm.distributed import get_world_group
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 from vllm.logger import init_logger
+from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import MaskregError, UsageError, WorkerError
+from maskreg.live.memory import DTYPES, NAMES
 from maskreg.live.processes import FAILURES, Processes
-from maskreg.sync.node import LATEST, NodeVersions, Version
-from maskreg.sync.vllm.loading import check_served, load_weights
+from maskreg.sync.node import LATEST, NodeVersions, Version, tensors_of
+from maskreg.tensors.info import FLOAT
 
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = init_logger("vllm.maskreg")
+logging.getLogger("maskreg.sync").parent = logging.getLogger("vllm")  # whose handlers write a server's log
 
 _PATIENCE_S = 5.0
 """How long a fetch at work is waited for when the server stops."""
@@ -156,7 +161,6 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
         return self._versions, self._versions.find(version) if is_first else None
 
     def _commit(self, versions: NodeVersions, target: Version) -> None:
-        began = time.monotonic()
         first = self._is_first_here
         with ExitStack() as opened:
 
@@ -167,15 +171,15 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
             checked = self._together(lambda: checkpoint_if(first))
             checkpoint = self._together(lambda: checkpoint_if(not first)) or checked
             assert checkpoint is not None
-            ready = time.monotonic()
+            begun = time.monotonic()
             try:
                 self._together(lambda: load_weights(self.model, self.model_config, checkpoint))
             except FAILURES:
                 self._together(lambda: self._restore(versions))
                 raise
         self.served = target
-        times = f"opened in {ready - began:.3f} s, loaded in {time.monotonic() - ready:.3f} s"
-        _log.info("serving %s of %s, root %s: %s", target.digest, versions.ref, target.root, times)
+        if first:
+            versions.event(target, time.monotonic() - begun).log()
 
     def _restore(self, versions: NodeVersions) -> None:
         with ExitStack() as opened:
@@ -244,12 +248,9 @@ class _Stager:
 
     def _look(self) -> None:
         latest = self._versions.find(LATEST)
-        if latest == self._ready:
-            return
-        began = time.monotonic()
-        with self._versions.opened(latest):
-            self._ready = latest
-        _log.info("%s of %s is ready after %.3f s", latest.digest, self._versions.ref, time.monotonic() - began)
+        if latest != self._ready:
+            with self._versions.opened(latest):
+                self._ready = latest
 
 
 def _parsed(init_info: Mapping[str, Any]) -> InitInfo:
@@ -270,3 +271,47 @@ class WorkerExtension:
         """Digest and root of the version that this worker serves; empty until a version was loaded."""
         served = self.weight_transfer_engine.served
         return {} if served is None else {"digest": str(served.digest), "root": served.root}
+
+
+def check_served(checkpoint: Checkpoint, model_config: Any) -> None:
+    """Refuse a model that is not served in the bits of its checkpoint.
+
+    Raises:
+        UsageError: it is quantized, or served in another dtype.
+    """
+    stored = {info.dtype for info in checkpoint.tensors.values()}
+    if model_config.quantization is not None or not stored <= DTYPES.keys():
+        how = model_config.quantization or ", ".join(sorted(stored - DTYPES.keys()))
+        raise UsageError(
+            f"the model is served quantized ({how}), and links are between unquantized weights",
+            hint="serve the unquantized checkpoint that the run began from",
+        )
+    if NAMES[model_config.dtype] not in stored & FLOAT:
+        wanted = ", ".join(sorted(stored & FLOAT))
+        raise UsageError(
+            f"the model is served in {NAMES[model_config.dtype]}, and its checkpoint is in {wanted}",
+            hint="start the server with --dtype auto",
+        )
+
+
+def load_weights(model: torch.nn.Module, model_config: Any, checkpoint: Checkpoint) -> None:
+    """Load all tensors of a checkpoint into a model that serves; its parameters stay where they are in memory."""
+    initialize_layerwise_reload(model)
+    try:
+        model.load_weights(tensors_of(checkpoint))  # type: ignore[operator]
+    finally:
+        finalize_layerwise_reload(model, model_config)
+    _process_tied(model)
+
+
+def _process_tied(model: torch.nn.Module) -> None:
+    """Process layers again whose parameter another layer has loaded, such as a tied head.
+
+    The reload leaves them out, and what they made of the parameter when the server started, as packed copies, is old.
+    """
+    owners: dict[int, torch.nn.Module] = {}
+    for layer in model.modules():
+        method = getattr(layer, "quant_method", None)
+        own = [owners.setdefault(id(parameter), layer) is layer for parameter in layer.parameters(recurse=False)]
+        if not all(own) and isinstance(method, QuantizeMethodBase):
+            method.process_weights_after_loading(layer)
