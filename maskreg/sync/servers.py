@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from maskreg.errors import WorkerError
+from maskreg.errors import UsageError, WorkerError
 from maskreg.store.asking import ask
 
 T = TypeVar("T")
@@ -25,14 +25,25 @@ class RolloutServers:
         urls: where they are, such as ``http://localhost:8000``.
     """
 
-    def __init__(self, urls: Sequence[str], init_info: Mapping[str, Any], *, timeout_s: float = 600.0) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        init_info: Mapping[str, Any],
+        *,
+        timeout_s: float = 600.0,
+    ) -> None:
         """Remember where they are; nothing is sent.
 
         Args:
             urls: one or more servers.
             init_info: the fields of :class:`~maskreg.sync.vllm.engine.InitInfo`, the run's tag among them.
             timeout_s: how long an answer may take, in seconds.
+
+        Raises:
+            UsageError: no server.
         """
+        if not urls:
+            raise UsageError("there is no server to generate with", hint="pass servers=['http://localhost:8000']")
         self.urls = [url.rstrip("/") for url in urls]
         self._init_info = dict(init_info)
         self._loaded = ""
@@ -41,6 +52,8 @@ class RolloutServers:
     def load(self, version: str) -> dict[str, float]:
         """Have all servers load a version, and forget what they cached of other weights.
 
+        Requests that it interrupts go on with the new weights.
+
         A server that does not say that it has the version before, such as one that was started again, is told first
         which run it follows.
 
@@ -48,7 +61,7 @@ class RolloutServers:
             version: the digest of a link.
 
         Returns:
-            Seconds that each phase took on the server where it took longest: ``pause``, until requests have ended,
+            Seconds that each phase took on the server where it took longest: ``pause``, until requests stand still,
             ``apply`` and ``resume``; none where all served the version already.
 
         Raises:
@@ -95,9 +108,9 @@ class RolloutServers:
             return {}
         if not self._loaded or serves != self._loaded:
             self._ask(url, "/init_weight_transfer_engine", {"init_info": self._init_info})
-        # Waiting lets requests of others end; caches of the weights before are cleared only then.
+        # Requests wait for the load, and vLLM computes again what it has cached of them.
         times = [time.perf_counter()]
-        self._ask(url, "/pause?mode=wait")
+        self._ask(url, "/pause?mode=keep")
         times.append(time.perf_counter())
         try:
             self._ask(url, "/start_weight_update")

@@ -1,4 +1,4 @@
-"""TRL's GRPO with rollouts from servers of vLLM that load each step's link."""
+"""TRL's GRPO, and its asynchronous GRPO, with rollouts from servers of vLLM that load each step's link."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+import torch
 from accelerate.utils import broadcast_object_list, gather_object
 from trl import GRPOConfig, GRPOTrainer
 
@@ -45,15 +46,12 @@ class SyncedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         Raises:
             UsageError: no server.
         """
-        if not servers:
-            raise UsageError("there is no server to generate with", hint="pass servers=['http://localhost:8000']")
+        rollouts = RolloutServers(servers, {"ref": str(publisher.ref), **(init_info or {})})
         # TRL would copy the weights over NCCL itself.
         args, kwargs = tuple(map(_without_vllm, args)), {name: _without_vllm(value) for name, value in kwargs.items()}
         super().__init__(*args, **kwargs)
         self.use_vllm, self.vllm_mode, self._last_loaded_step = True, "server", -1
-        self.vllm_generation = _Rollouts(
-            self, publisher, RolloutServers(servers, {"ref": str(publisher.ref), **(init_info or {})})
-        )
+        self.vllm_generation = _Rollouts(self, publisher, rollouts)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train, and publish the result too."""
@@ -64,6 +62,42 @@ class SyncedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log, with the figures of the latest sync: ``sync/publish_s``, ``sync/update_s``, ``sync/bytes``..."""
         super().log({**logs, **self.vllm_generation.figures}, start_time)
+
+
+class LinkTransfer:
+    """The ``weight_transfer`` of TRL's ``AsyncGRPOTrainer``: publishes each version as a link, which all servers load.
+
+    Servers generate until it is published.
+    """
+
+    def __init__(
+        self, publisher: Publisher, servers: Sequence[str], init_info: Mapping[str, Any] | None = None
+    ) -> None:
+        """Take what :class:`SyncedGRPOTrainer` takes; nothing is sent.
+
+        Raises:
+            UsageError: no server.
+        """
+        self._publisher = publisher
+        self._servers = RolloutServers(servers, {"ref": str(publisher.ref), **(init_info or {})})
+
+    def init_weight_transfer(self) -> None:
+        """Do nothing: the first version tells the servers of the run."""
+
+    def pause(self) -> None:
+        """Do nothing: servers pause while they load."""
+
+    def send_weights(self, iterator: Iterator[tuple[str, torch.Tensor]]) -> None:
+        """Publish whole tensors, of which this process holds a copy in host memory, and have all servers load them.
+
+        Raises:
+            MaskregError: as :class:`~maskreg.Publisher` and :class:`~maskreg.sync.servers.RolloutServers` raise.
+        """
+        published = self._publisher.publish({name: tensor.detach().cpu() for name, tensor in iterator})
+        assert published is not None  # no other process publishes
+        self._servers.load(str(published.digest))
+
+    resume = destroy = pause
 
 
 class _Rollouts:
