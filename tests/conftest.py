@@ -57,8 +57,8 @@ NEED_TORCH = [
 
 HAS_TORCH = find_spec("torch") is not None
 
-NEED_VLLM = ["sync/test_trl.py", "sync/test_vllm.py"]
-"""Files that start servers of vLLM, which has an environment of its own: ``scripts/test --with vllm``."""
+NEED_VLLM = ["sync/test_trl.py", "sync/test_verl.py", "sync/test_vllm.py"]
+"""Files with servers of vLLM, or with verl, which have an environment of their own: ``scripts/test --with vllm``."""
 
 HAS_VLLM = find_spec("vllm") is not None
 

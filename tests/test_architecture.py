@@ -60,6 +60,8 @@ HOMES = {
     "truststore": {"store"},
     "urllib3": {"bucket", "store"},
     "uvicorn": {"service"},
+    "ray": {"sync"},
+    "verl": {"sync"},
     "vllm": {"sync"},
     "triton": {"codec", "live", "train/optim"},
     "zarr": {"artifact", "store"},

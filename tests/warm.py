@@ -67,7 +67,7 @@ def serve(path: str) -> None:
 
     for package in (maskreg_cli, maskreg):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.startswith(("maskreg.service", "maskreg.sync.vllm")):
+            if not module.name.startswith(("maskreg.service", "maskreg.sync.verl", "maskreg.sync.vllm")):
                 importlib.import_module(module.name)
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as server:
