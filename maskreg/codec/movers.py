@@ -283,15 +283,25 @@ class Taken(NamedTuple):
     sign: int = -1
 
 
-def encode_movers(source: Codes, movers: Movers, begin: int, hazards: Hazards) -> bytes:
-    """Code a sub-block, whose movers have hazards above 0: the state, and the words.
+def encode_movers(source: Codes, movers: Movers, hazards: Hazards, length: int) -> list[bytes]:
+    """Code a block, whose movers have hazards above 0: of each sub-block, the state and the words.
 
-    ``source``: its codes; ``movers``: its own, of a block in which it begins at ``begin``.
+    ``length``: coordinates of each sub-block but the last, which has the rest.
     """
     if compiled := library():
-        return _encode_compiled(compiled, source, movers, begin, hazards)
+        return _encode_compiled(compiled, source, movers, hazards, length)
+    begins = range(0, source.size, length)
+    borders = np.searchsorted(movers.positions, np.array([*begins, source.size], np.uint32)).tolist()
+    return [
+        _encode(source[at : at + length], Movers(movers.positions[low:high] - at, movers.codes[low:high]), hazards)
+        for at, (low, high) in zip(begins, itertools.pairwise(borders), strict=True)
+    ]
+
+
+def _encode(source: Codes, movers: Movers, hazards: Hazards) -> bytes:
+    """A sub-block."""
     state, words = LOWEST_STATE, []
-    for start, freq, bits, sign in reversed(list(_numbers(source, movers, begin, hazards))):
+    for start, freq, bits, sign in reversed(list(_numbers(source, movers, hazards))):
         if state >= freq << 64 - bits - (sign >= 0):
             words.append(state & 0xFFFFFFFF)
             state >>= 32
@@ -301,12 +311,11 @@ def encode_movers(source: Codes, movers: Movers, begin: int, hazards: Hazards) -
     return state.to_bytes(STATE_BYTES, "little") + np.array(words[::-1], "<u4").tobytes()
 
 
-def _numbers(source: Codes, movers: Movers, begin: int, hazards: Hazards) -> Iterator[Taken]:
+def _numbers(source: Codes, movers: Movers, hazards: Hazards) -> Iterator[Taken]:
     """All numbers, in the order in which they are decoded."""
     ends = _ends(source, hazards)
     reached, chances = 0, _Chances()
-    for position, moved in zip(movers.positions.tolist(), movers.codes.tolist(), strict=True):
-        k = position - begin
+    for k, moved in zip(movers.positions.tolist(), movers.codes.tolist(), strict=True):
         before, after = int(ends[k]), int(ends[k + 1])
         while before - reached >= LIMIT:
             yield Taken(0, survival(LIMIT), SURVIVAL_BITS, 0)
@@ -536,18 +545,18 @@ def movers_structure(compiled: Library, movers: Movers) -> Any:
     return compiled.ffi.new("maskreg_movers *", tuple(compiled.write(side) for side in movers))
 
 
-def _encode_compiled(compiled: Library, source: Codes, movers: Movers, begin: int, hazards: Hazards) -> bytes:
+def _encode_compiled(compiled: Library, source: Codes, movers: Movers, hazards: Hazards, length: int) -> list[bytes]:
     structure, _by_class = _structure(compiled, hazards)
     own, count = movers_structure(compiled, movers), movers.positions.size
-    room = 64 + source.size // 512 + 2 * count
+    sizes = np.empty(-(-source.size // length), np.int64)
+    room = 64 * sizes.size + source.size // 512 + 2 * count
     while True:
         numbers, words = _BUFFERS.array("numbers", 3 * room, np.uint32), _BUFFERS.array("words", room, np.uint32)
-        state = compiled.ffi.new("uint64_t *")
-        used: int = compiled.lib.maskreg_encode_movers(
-            compiled.read(source), source.size, own, count, begin, structure, compiled.write(numbers), room, state,
-            compiled.write(words),
-        )  # fmt: skip
-        if used >= 0:
-            coded: bytes = words[room - used :].astype("<u4").tobytes()
-            return int(state[0]).to_bytes(STATE_BYTES, "little") + coded
+        coded = _BUFFERS.bytes("coded", STATE_BYTES * sizes.size + words.nbytes)
+        if not compiled.lib.maskreg_encode_movers(
+            compiled.read(source), source.size, own, count, structure, length, compiled.write(numbers),
+            compiled.write(words), room, compiled.write(coded), compiled.write(sizes),
+        ):  # fmt: skip
+            ends = itertools.accumulate(sizes.tolist(), initial=0)
+            return [coded[start:end].tobytes() for start, end in itertools.pairwise(ends)]
         room *= 4

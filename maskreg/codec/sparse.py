@@ -11,7 +11,6 @@ lengths that follow from others.
 
 from __future__ import annotations
 
-import itertools
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -99,14 +98,8 @@ def encode_sparse(source: Codes, movers: Movers) -> bytes:
 
 def write_sparse(source: Codes, movers: Movers, model: SparseModel, count: int) -> bytes:
     """Code a block with this model, in so many sub-blocks."""
-    n, hazards = source.size, model.hazards()
-    length = sub_block_numel(n, count)
-    begins = range(0, n, length)
-    borders = np.searchsorted(movers.positions, np.array([*begins, n], np.uint32)).tolist()
-    parts = [
-        encode_movers(source[at : at + length], Movers(movers.positions[low:high], movers.codes[low:high]), at, hazards)
-        for at, (low, high) in zip(begins, itertools.pairwise(borders), strict=True)
-    ]
+    n = source.size
+    parts = encode_movers(source, movers, model.hazards(), sub_block_numel(n, count))
     sizes = [(len(part) - STATE_BYTES) // _WORD_BYTES for part in parts] if len(parts) > 1 else []
     head = Head(n, SPARSE, len(parts), model.first, model.indexes.size).pack()
     packed = pack_bits([(model.ones, _ONES_BITS), *pack_indexes(model.indexes)])

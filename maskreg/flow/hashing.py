@@ -1,21 +1,21 @@
-"""Leaf hashes of what a block becomes, leaf by leaf: a leaf fits a core's cache, and a copy of a block does not."""
+"""Leaf hashes of what a block becomes, without a copy of it: a kernel puts movers into what it is about to hash."""
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from maskreg.codec.base import Codes, Movers
-from maskreg.codec.movers import swapped
+from maskreg.codec.movers import changed, movers_structure
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, leaf_hashes
-from maskreg.parallel import Buffers
+from maskreg.native import library
 
 if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
 
-_BUFFERS = Buffers()
+_SHORT = 120
+"""A leaf of no more elements is hashed in another way."""
 
 
 def hashes_after(before: Codes, movers: Movers, known: LeafHashes | None = None) -> tuple[LeafHashes, Codes]:
@@ -23,19 +23,13 @@ def hashes_after(before: Codes, movers: Movers, known: LeafHashes | None = None)
 
     ``known``: the leaf hashes of the block as it is; without them, leaves in which nothing moves are hashed too.
     """
-    count = -(-before.size // LEAF_NUMEL)
-    hashes = np.empty((count, FINGERPRINT_BYTES), np.uint8) if known is None else known.copy()
-    replaced = np.empty_like(movers.codes)
-    # Of the positions' own dtype, else all of them are converted.
-    borders = np.searchsorted(movers.positions, np.arange(count + 1, dtype=np.uint32) * np.uint32(LEAF_NUMEL))
-    for number, (first, last) in enumerate(itertools.pairwise(borders.tolist())):
-        leaf = before[number * LEAF_NUMEL : (number + 1) * LEAF_NUMEL]
-        if first < last:
-            own, leaf = leaf, _BUFFERS.array("leaf", leaf.size, np.uint16)
-            leaf[:] = own
-            positions = movers.positions[first:last] - np.uint32(number * LEAF_NUMEL)
-            replaced[first:last] = swapped(leaf, Movers(positions, movers.codes[first:last]))
-        elif known is not None:
-            continue
-        hashes[number] = leaf_hashes(leaf)[0]
-    return hashes, replaced
+    if (compiled := library()) and not 0 < before.size % LEAF_NUMEL <= _SHORT:
+        count = -(-before.size // LEAF_NUMEL)
+        hashes = np.empty((count, FINGERPRINT_BYTES), np.uint8) if known is None else known.copy()
+        replaced = np.empty_like(movers.codes)
+        compiled.lib.maskreg_hash_after(
+            compiled.read(before), before.size, movers_structure(compiled, movers), replaced.size, known is not None,
+            compiled.write(hashes.reshape(-1)), compiled.write(replaced),
+        )  # fmt: skip
+        return hashes, replaced
+    return leaf_hashes(changed(before, movers)), before[movers.positions]

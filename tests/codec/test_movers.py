@@ -44,10 +44,9 @@ def hazards_of(draw: np.random.Generator) -> Hazards:
     return Hazards(int(draw.integers(100, 125)), by_class, int(draw.choice([0, 112, 118, 256])))
 
 
-def encoded(source: Codes, target: Codes, hazards: Hazards, begin: int = 0) -> bytes:
-    """A sub-block that begins at a coordinate of a block."""
-    movers = find_movers(source, target)
-    return encode_movers(source, movers._replace(positions=movers.positions + np.uint32(begin)), begin, hazards)
+def encoded(source: Codes, target: Codes, hazards: Hazards, length: int) -> list[bytes]:
+    """The sub-blocks of a block."""
+    return encode_movers(source, find_movers(source, target), hazards, length)
 
 
 def decoded(source: Codes, parts: list[bytes], hazards: Hazards, length: int) -> Codes:
@@ -70,10 +69,10 @@ def test_every_build_codes_alike_and_decodes(kernels: str, n: int, share: float,
     far = (target - source + np.uint16(1)) > 2
     hazards = hazards._replace(ones=max(hazards.ones, int((source[far] >> 7 & 0xFF).max(initial=0)) + 1))
     with using(NUMPY):
-        expected = encoded(source, target, hazards)
+        expected = encoded(source, target, hazards, n)
     with using(kernels):
-        assert encoded(source, target, hazards) == expected
-        assert np.array_equal(decoded(source, [expected], hazards, n), target)
+        assert encoded(source, target, hazards, n) == expected
+        assert np.array_equal(decoded(source, expected, hazards, n), target)
 
 
 @given(st.integers(1, 9), st.sampled_from([1, 1000, 1024, 4000]), st.integers(0, 1 << 32))
@@ -82,9 +81,10 @@ def test_sub_blocks_decode_side_by_side(kernels: str, count: int, last: int, see
     length = 4096
     source, target = moved((count - 1) * length + last, 0.02, seed)
     hazards = hazards_of(draw)._replace(ones=256)
+    with using(NUMPY):
+        parts = encoded(source, target, hazards, length)
     with using(kernels):
-        spans = [slice(start, start + length) for start in range(0, source.size, length)]
-        parts = [encoded(source[own], target[own], hazards, own.start) for own in spans]
+        assert encoded(source, target, hazards, length) == parts
         assert np.array_equal(decoded(source, parts, hazards, length), target)
         number = int(draw.integers(count))
         short = [part[:-4] if k == number else part for k, part in enumerate(parts)]
@@ -127,7 +127,7 @@ def test_a_long_wait_takes_several_numbers(kernels: str) -> None:
     for index in (0, 12, 20, 40):
         hazards = Hazards(112, np.full(CLASSES, HAZARDS[index]), 0)
         with using(kernels):
-            coded = encoded(source, target, hazards)
+            (coded,) = encoded(source, target, hazards, source.size)
             assert np.array_equal(decoded(source, [coded], hazards, source.size), target)
         # An octave takes a bit, and each number one more for its sign.
         numbers = 300_000 * int(HAZARDS[index]) / LIMIT

@@ -13,8 +13,6 @@
 // not everything is used up at the end.
 #include "movers.h"
 
-enum { PARTS = 8 };
-
 // For each number of a bit that is set.
 #define FOR_BITS(k, bits) \
     for (uint32_t left = (bits), k = 0; left && (k = (uint32_t)__builtin_ctz(left), 1); left &= left - 1)
@@ -146,14 +144,11 @@ static inline int64_t reach(tile *t, int32_t goal, const hazards *h, int32_t *af
 }
 
 static __attribute__((noinline)) void next_tile(part *p, const hazards *h) {
-    const int64_t m = least(TILE, p->left);
     p->reached -= p->tile.total;
     p->position += TILE;
-    fill_tile(&p->tile, p->source, m, h);
+    const int64_t m = fill_tile(&p->tile, p->source, p->left, h);
     p->source += m;
     p->left -= m;
-    // Enough happens before the next.
-    for (int64_t i = 0; i < least(TILE, p->left); i += 32) __builtin_prefetch(p->source + i);
 }
 
 static inline uint16_t moved(const part *p, uint32_t length) {

@@ -45,55 +45,91 @@ static void put_length(list *l, chances *c, uint16_t source, uint16_t target, co
     if (k > 1) put(l, length & ((1u << (k - 1)) - 1), 1, k - 1);
 }
 
-// Code numbers, last to first; words go before the end of `words`. Returns how many there are.
-static int64_t code(const list *l, uint64_t *state, uint32_t *words) {
-    uint32_t *end = words + l->room, *word = end;
-    uint64_t x = LOWEST_WIDE;
-    for (int64_t i = l->count - 1; i >= 0; i--) {
-        const uint32_t *own = l->numbers + 3 * i, start = own[0], freq = own[1];
-        const uint32_t bits = own[2] >> 2, is_signed = own[2] >> 1 & 1, sign = own[2] & 1;
-        // Whether a word is due cannot be predicted, so one is written anyway.
-        const uint64_t is_due = x >> (64 - bits - is_signed) >= freq;
-        word[-1] = (uint32_t)x;
-        word -= is_due;
-        x >>= REFILL_BITS * is_due;
-        x = freq == 1 ? (x << bits) + start : ((x / freq) << bits) + x % freq + start;
-        x = x << is_signed | sign;
-    }
-    *state = x;
-    return end - word;
+// A sub-block's state, its words up to `end`, before which others go, and the numbers from `first` on that are to be coded.
+typedef struct {
+    uint64_t state;
+    uint32_t *word, *end;
+    const uint32_t *first, *number;
+} coder;
+
+// Code a number, from the last to the first.
+static inline void code_one(coder *c) {
+    const uint32_t start = c->number[-3], freq = c->number[-2], kind = c->number[-1];
+    const uint32_t bits = kind >> 2, is_signed = kind >> 1 & 1, sign = kind & 1;
+    const uint64_t x = c->state;
+    // Whether a word is due cannot be predicted, so one is written anyway.
+    const uint64_t is_due = x >> (64 - bits - is_signed) >= freq, y = x >> REFILL_BITS * is_due;
+    c->word[-1] = (uint32_t)x;
+    c->word -= is_due;
+    c->state = (((y / freq) << bits) + y % freq + start) << is_signed | sign;
+    c->number -= 3;
 }
 
-int64_t maskreg_encode_movers(const uint16_t *source, int64_t n, const maskreg_movers *movers, int64_t count,
-                              int64_t begin, const maskreg_hazards *given, uint32_t *numbers, int64_t room,
-                              uint64_t *state, uint32_t *words) {
-    hazards h;
-    fill_hazards(&h, given);
-    list l = {numbers, 0, room};
+// List the numbers of a sub-block of `n` coordinates, of which the first is at `begin` in the block, and whose movers begin
+// with the i-th. Returns the number of the first mover behind it.
+static int64_t list_numbers(list *l, const uint16_t *source, int64_t n, const maskreg_movers *movers, int64_t i,
+                            int64_t count, int64_t begin, const hazards *h) {
     chances c;
     fill_chances(&c);
     tile t;
-    int64_t i = 0, reached = 0;  // hazard from the tile's first coordinate
-    const uint32_t beyond = survival(h.powers, HAZARD_LIMIT);
+    int64_t reached = 0;  // hazard from the tile's first coordinate
+    const uint32_t beyond = survival(h->powers, HAZARD_LIMIT);
     for (int64_t start = 0; start < n; start += TILE) {
-        fill_tile(&t, source + start, least(TILE, n - start), &h);
-        for (; i < count && movers->positions[i] - begin < start + TILE; i++) {
+        const int64_t m = fill_tile(&t, source + start, n - start, h);
+        for (; i < count && movers->positions[i] - begin < start + m; i++) {
             const int64_t k = movers->positions[i] - begin - start;
             const uint16_t from = t.codes[k], to = movers->codes[i];
-            const int64_t before = hazard_before(t.codes, k, &h, t.ends);
-            const int64_t after = before + h.by_exponent[exponent_of(from)];
-            for (; before - reached >= HAZARD_LIMIT; reached += HAZARD_LIMIT) put_signed(&l, 0, beyond, 0);
-            const uint32_t low = survival(h.powers, (uint32_t)least(after - reached, HAZARD_LIMIT));
-            const uint32_t high = survival(h.powers, (uint32_t)(before - reached));
-            put_signed(&l, low, high - low, (to & 0x7FFF) < (from & 0x7FFF));
+            const int64_t before = hazard_before(t.codes, k, h, t.ends);
+            const int64_t after = before + h->by_exponent[exponent_of(from)];
+            for (; before - reached >= HAZARD_LIMIT; reached += HAZARD_LIMIT) put_signed(l, 0, beyond, 0);
+            const uint32_t low = survival(h->powers, (uint32_t)least(after - reached, HAZARD_LIMIT));
+            const uint32_t high = survival(h->powers, (uint32_t)(before - reached));
+            put_signed(l, low, high - low, (to & 0x7FFF) < (from & 0x7FFF));
             reached = after;
-            if (exponent_of(from) < h.ones) put_length(&l, &c, from, to, h.rates);
+            if (exponent_of(from) < h->ones) put_length(l, &c, from, to, h->rates);
         }
         reached -= t.total;
     }
-    for (; -reached >= HAZARD_LIMIT; reached += HAZARD_LIMIT) put_signed(&l, 0, beyond, 0);
-    put_signed(&l, 0, survival(h.powers, (uint32_t)-reached), 0);
-    return l.count <= room ? code(&l, state, words) : -1;
+    for (; -reached >= HAZARD_LIMIT; reached += HAZARD_LIMIT) put_signed(l, 0, beyond, 0);
+    put_signed(l, 0, survival(h->powers, (uint32_t)-reached), 0);
+    return i;
+}
+
+int64_t maskreg_encode_movers(const uint16_t *source, int64_t n, const maskreg_movers *movers, int64_t count,
+                              const maskreg_hazards *given, int64_t length, uint32_t *numbers, uint32_t *words,
+                              int64_t room, uint8_t *coded, int64_t *sizes) {
+    hazards h;
+    fill_hazards(&h, given);
+    list l = {numbers, 0, room};
+    coder coders[PARTS];
+    int64_t i = 0;
+    for (int64_t begin = 0; begin < n;) {
+        int64_t abreast = 0;
+        for (; abreast < PARTS && begin < n; abreast++, begin += length) {
+            const int64_t first = l.count;
+            i = list_numbers(&l, source + begin, least(length, n - begin), movers, i, count, begin, &h);
+            if (l.count > room) return -1;
+            uint32_t *end = words + l.count;
+            coders[abreast] = (coder){LOWEST_WIDE, end, end, numbers + 3 * first, numbers + 3 * l.count};
+        }
+        // In turn, because a number waits for the state that the one before leaves.
+        for (int busy = 1; busy;) {
+            busy = 0;
+            for (coder *c = coders; c < coders + abreast; c++) {
+                if (c->number == c->first) continue;
+                code_one(c);
+                busy = 1;
+            }
+        }
+        for (const coder *c = coders; c < coders + abreast; c++) {
+            const size_t bytes = (size_t)(c->end - c->word) * sizeof *c->word;
+            memcpy(coded, &c->state, sizeof c->state);
+            memcpy(coded + sizeof c->state, c->word, bytes);
+            *sizes = (int64_t)(sizeof c->state + bytes);
+            coded += *sizes++;
+        }
+    }
+    return 0;
 }
 
 enum {
@@ -123,17 +159,21 @@ static void count_exponents(const uint16_t *restrict codes, int64_t n, uint32_t 
 void maskreg_count_movers(const uint16_t *source, int64_t n, int64_t every, const maskreg_movers *movers, int64_t count,
                           int64_t *counts) {
     int64_t *moved = counts + EXPONENTS, *far = counts + 2 * EXPONENTS;
-    uint32_t totals[COUNTERS][EXPONENTS] = {0};
+    uint32_t totals[COUNTERS][EXPONENTS] = {0}, movers_of[COUNTERS][2 * EXPONENTS] = {0};
     for (int64_t start = 0; start < n; start += every * TILE)
         count_exponents(source + start, least(TILE, n - start), totals);
     FOR_EACH(i, count) {
         __builtin_prefetch(source + movers->positions[least(i + AHEAD, count - 1)]);
         const uint16_t from = source[movers->positions[i]], to = movers->codes[i];
-        moved[exponent_of(from)]++;
         // 7fff and 8000, and ffff and 0000, are neighbors as numbers only.
-        far[exponent_of(from)] += (uint16_t)(to - from + 1) > 2 || (from ^ to) >> 15;
+        const uint32_t is_far = (uint16_t)(to - from + 1) > 2 || (from ^ to) >> 15;
+        movers_of[i % COUNTERS][is_far * EXPONENTS + exponent_of(from)]++;
     }
-    FOR_EACH(part, COUNTERS) FOR_EACH(e, EXPONENTS) counts[e] += totals[part][e];
+    FOR_EACH(part, COUNTERS) FOR_EACH(e, EXPONENTS) {
+        counts[e] += totals[part][e];
+        moved[e] += movers_of[part][e] + movers_of[part][EXPONENTS + e];
+        far[e] += movers_of[part][EXPONENTS + e];
+    }
 }
 
 void maskreg_count_lines(const uint32_t *positions, int64_t count, int64_t width, int64_t column, int64_t *rows,

@@ -3,6 +3,7 @@
 
 enum {
     USUAL = 4,  // movers among WORD coordinates, or fewer: listed without a branch
+    AHEAD = 1 << 12,  // coordinates that are fetched early
     SPAN = 1 << 12,  // coordinates that the first-level cache holds
 };
 
@@ -34,6 +35,10 @@ int64_t maskreg_find_movers(const uint16_t *source, const uint16_t *target, int6
     for (; i + WORD <= n; i += WORD) {
         if (i % SPAN == 0)
             for (; coded < count; coded++) movers->codes[coded] = target[positions[coded]];
+        FOR_EACH(k, 2) {
+            __builtin_prefetch(source + i + AHEAD + 32 * k);
+            __builtin_prefetch(target + i + AHEAD + 32 * k);
+        }
         uint64_t bits = differing(source + i, target + i);
         const int64_t end = count + ones(bits);
         for (int64_t k = count; k < count + USUAL || k < end; k++) {

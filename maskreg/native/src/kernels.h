@@ -150,12 +150,12 @@ int64_t maskreg_find_movers(const uint16_t *source, const uint16_t *target, int6
 int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_hazards *hazards, const uint8_t *block,
                               int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *movers);
 
-// Code a sub-block: its state, and its words at the end of `words`; returns how many, or -1 where `room` numbers are too
-// few. The sub-block has `n` coordinates, of which the first is at `begin` in the block, and `count` movers. `numbers` is
-// [room, 3], scratch; `words` is [room].
+// Code a block in sub-blocks of `length` coordinates; the last has the rest of `n`. Each has a state and words in `coded`,
+// and sizes in bytes are filled. Returns -1 where `room` numbers are too few, else 0. `numbers`, [room, 3], and `words`,
+// [room], are scratch; of `coded` there are 8 bytes for each sub-block and 4 * room.
 int64_t maskreg_encode_movers(const uint16_t *source, int64_t n, const maskreg_movers *movers, int64_t count,
-                              int64_t begin, const maskreg_hazards *hazards, uint32_t *numbers, int64_t room,
-                              uint64_t *state, uint32_t *words);
+                              const maskreg_hazards *hazards, int64_t length, uint32_t *numbers, uint32_t *words,
+                              int64_t room, uint8_t *coded, int64_t *sizes);
 
 // Choose the first class and the indexes of hazards: maskreg/codec/sparse.py. `counts` is [2, 256]: all coordinates by
 // exponent, and those that move; one does. `logarithms` is [257], `costs` [2, 61], `steps` [61, 61]; of `chosen`, [17],
@@ -449,4 +449,9 @@ int64_t maskreg_exchange(uint16_t *values, const int32_t *places, const uint16_t
 
 // Replace values at places, of which none is there twice, by those that are given, which become what was there.
 void maskreg_swap(uint16_t *values, const uint32_t *places, uint16_t *given, int64_t n);
+
+// Hash each leaf of a block of `n` codes with the movers' codes in it, of which `replaced`, [count], becomes what was there
+// before. The last leaf has more than 120 codes. With `known`, hashes of leaves in which nothing moves stay as they are.
+void maskreg_hash_after(const uint16_t *before, int64_t n, const maskreg_movers *movers, int64_t count, int64_t known,
+                        uint8_t *hashes, uint16_t *replaced);
 #endif

@@ -20,6 +20,7 @@ enum {
     REFILL_BITS = 32,  // of a word of the stream, which refills a state
     GROUP = 16,        // coordinates whose hazards are added up
     GROUPS = TILE / GROUP,
+    PARTS = 8,         // sub-blocks that are worked on in turn
 };
 
 // The hazards of a block, and what follows from them.
@@ -224,7 +225,9 @@ typedef struct {
     uint16_t room[TILE];    // for the codes of the last, which may have fewer
 } tile;
 
-static inline void fill_tile(tile *t, const uint16_t *source, int64_t n, const hazards *h) {
+// Fill it with the first of `left` coordinates; returns how many it has.
+static inline int64_t fill_tile(tile *t, const uint16_t *source, int64_t left, const hazards *h) {
+    const int64_t n = least(TILE, left);
     t->codes = source;
     if (n < TILE) {
         memcpy(t->room, source, (size_t)n * sizeof *source);
@@ -235,6 +238,9 @@ static inline void fill_tile(tile *t, const uint16_t *source, int64_t n, const h
     memset(t->ends + GROUPS, 0x7F, 16 * sizeof *t->ends);
     add_groups(t->codes, h, t->ends);
     t->total = n < TILE ? hazard_before(t->codes, n, h, t->ends) : t->ends[GROUPS - 1];
+    // Enough happens before the next.
+    for (int64_t i = n; i < least(2 * TILE, left); i += 32) __builtin_prefetch(source + i);
+    return n;
 }
 
 #endif
