@@ -81,8 +81,10 @@ class Codec(Protocol):
             CorruptError: the block cannot be one of ``n`` values.
         """
 
-    def movers(self, context: Codes, block: Block) -> Movers:
+    def movers(self, context: Codes, block: Block, before: Movers = ...) -> Movers:
         """Where :meth:`decode` gives other codes than the context's, and which; NaN and -0 are codes like others.
+
+        ``before``: movers of the context, in which the block goes on; of both together it is said what moves.
 
         Memory is bounded by n for hostile blocks too.
 

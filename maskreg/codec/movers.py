@@ -216,6 +216,9 @@ _RATES = [(1 << 17) // (2 * seen + 3) for seen in range(62)]
 CLASSES = 16
 """Classes of exponents."""
 
+NONE = Movers(np.empty(0, np.uint32), np.empty(0, np.uint16))
+"""No movers."""
+
 _BEYOND = 4  # movers more than there are, which finding them may write
 
 _BUFFERS = Buffers()
@@ -441,8 +444,23 @@ def changed(values: Codes, movers: Movers) -> Codes:
     return result
 
 
-def decode_movers(source: Codes, coded: Bits, starts: Counts, hazards: Hazards, length: int) -> Movers:
-    """Decode sub-blocks.
+def merged(source: Codes, first: Movers, last: Movers) -> Movers:
+    """Where a block differs after two changes, one after the other, and its codes there."""
+    if not first.positions.size:
+        return last
+    if compiled := library():
+        movers, room = _room(compiled, first.positions.size + last.positions.size)
+        sides = (part for each in (first, last) for part in (movers_structure(compiled, each), each.positions.size))
+        return _first(movers, compiled.lib.maskreg_merge_movers(compiled.read(source), *sides, room))
+    result = changed(source, first)
+    swapped(result, last)
+    return find_movers(source, result)
+
+
+def decode_movers(
+    source: Codes, coded: Bits, starts: Counts, hazards: Hazards, length: int, before: Movers = NONE
+) -> Movers:
+    """Decode sub-blocks of a block, given a source that other movers have changed before.
 
     ``starts``: int64 ``[k + 1]``, bytes of ``coded`` where the sub-blocks begin, and where the last one ends; each has
     a state and whole words. ``length``: coordinates of each sub-block but the last, which has the rest.
@@ -454,14 +472,15 @@ def decode_movers(source: Codes, coded: Bits, starts: Counts, hazards: Hazards, 
     if compiled := library():
         structure, _by_class = _structure(compiled, hazards)
         movers, room = _room(compiled, min(count * length, 8 * int(starts[-1] - starts[0])))
+        own, befores = movers_structure(compiled, before), before.positions.size
         found: int = compiled.lib.maskreg_decode_movers(
             compiled.read(source), source.size, structure, compiled.read(coded), count, length,
-            compiled.read(np.ascontiguousarray(starts)), room,
+            compiled.read(np.ascontiguousarray(starts)), own, befores, room,
         )  # fmt: skip
         if found < 0:
             raise _damaged(-found - 1)
         return _first(movers, found)
-    decoded: list[tuple[int, int]] = []
+    source, decoded = changed(source, before), list[tuple[int, int]]()
     for number in range(count):
         own, coder = source[number * length : (number + 1) * length], _Coder(coded[starts[number] : starts[number + 1]])
         decoded += ((number * length + k, code) for k, code in _decode(own, coder, hazards))

@@ -25,6 +25,7 @@ from maskreg.codec.movers import (
     HAZARDS,
     LOGARITHM_BITS,
     LOGARITHMS,
+    NONE,
     STATE_BYTES,
     USUAL_STEPS,
     Hazards,
@@ -209,6 +210,6 @@ class SparseLayout:
             raise CorruptError("block", "its sub-blocks do not end where it ends")
 
 
-def decode_sparse(layout: SparseLayout, source: Codes) -> Movers:
-    """The movers of a block."""
-    return decode_movers(source, layout.block, layout.starts, layout.hazards, layout.size)
+def decode_sparse(layout: SparseLayout, source: Codes, before: Movers = NONE) -> Movers:
+    """The movers of a block whose source others have changed before."""
+    return decode_movers(source, layout.block, layout.starts, layout.hazards, layout.size, before)

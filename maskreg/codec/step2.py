@@ -60,7 +60,16 @@ from maskreg.codec.layout import (
     side_bits,
     sub_block_numel,
 )
-from maskreg.codec.movers import LOGARITHM_BITS, changed, find_movers, logarithms, swapped, weighed_logarithms
+from maskreg.codec.movers import (
+    LOGARITHM_BITS,
+    NONE,
+    changed,
+    find_movers,
+    logarithms,
+    merged,
+    swapped,
+    weighed_logarithms,
+)
 from maskreg.codec.rans import TOKENS, slots_of
 from maskreg.codec.scales import fit_scales, vary
 from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
@@ -296,14 +305,15 @@ class Step2:
             values[:] = decode_derived(head, block, context, self.decode)
         return values
 
-    def movers(self, context: Codes, block: Block) -> Movers:
-        """Where :meth:`decode` gives other codes than the context's, and which."""
+    def movers(self, context: Codes, block: Block, before: Movers = NONE) -> Movers:
+        """Where :meth:`decode` gives other codes than the context's, and which; see :class:`Codec`."""
         head = Head.read(block)
         if head.kind == SPARSE and head.n == context.size:
-            return decode_sparse(SparseLayout(block), context)
+            return merged(context, before, decode_sparse(SparseLayout(block), context, before))
         if head.kind == SAME and head.n == context.size:
-            return Movers(np.empty(0, np.uint32), np.empty(0, np.uint16))
-        return find_movers(context, self.decode(context, block, _BUFFERS.array("values", context.size, np.uint16)))
+            return before
+        given = changed(context, before) if before.positions.size else context
+        return find_movers(context, self.decode(given, block, _BUFFERS.array("values", context.size, np.uint16)))
 
     def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[Block]) -> list[torch.Tensor]:
         """Like :meth:`decode`, for several blocks at once; int16 ``[n]`` each, on a GPU or on the CPU."""

@@ -88,6 +88,8 @@ class Runs:
 
     def coordinates(self, numbers: Indexes) -> Indexes:
         """The coordinates with these numbers among them, int64 ``[k]`` both."""
+        if self.starts.size == 1:
+            return self.starts + numbers
         first: Indexes = self.starts[numbers // self.length]
         return first + numbers % self.length
 

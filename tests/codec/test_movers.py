@@ -21,6 +21,7 @@ from maskreg.codec.movers import (
     encode_movers,
     find_movers,
     hazard_of,
+    merged,
     pack_indexes,
     survival,
     unpack_indexes,
@@ -94,6 +95,25 @@ def test_sub_blocks_decode_side_by_side(kernels: str, count: int, last: int, see
         longer = [part + bytes(4) if k == number else part for k, part in enumerate(parts)]
         with pytest.raises(CorruptError, match=f"sub-block {number} "):
             decoded(source, longer, hazards, length)
+
+
+@given(SIZES, st.integers(1, 3), st.sampled_from([0, 0.01, 0.3, 1]), st.integers(0, 1 << 32))
+def test_movers_are_decoded_after_others(kernels: str, n: int, count: int, share: float, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    source, between = moved(n, share, seed, farthest=200, literals=0.1 * share)
+    target = np.where(draw.random(n) < 0.5, source, between)  # half of what moved moves back
+    target ^= draw.random(n) < 0.05
+    hazards, length = hazards_of(draw)._replace(ones=256), -(-n // count)
+    with using(kernels):
+        before, after = find_movers(source, between), find_movers(between, target)
+        parts = encode_movers(between, after, hazards, length)
+        starts = np.cumsum([0, *(len(part) for part in parts)])
+        movers = decode_movers(source, np.frombuffer(b"".join(parts), np.uint8), starts, hazards, length, before)
+        both = merged(source, before, movers)
+    assert np.array_equal(movers.positions, after.positions)
+    assert np.array_equal(movers.codes, after.codes)
+    assert np.array_equal(both.positions, np.flatnonzero(source != target))
+    assert np.array_equal(both.codes, target[both.positions])
 
 
 @given(SIZES, st.integers(1, 9), st.sampled_from([1, MOST_INDEX]), st.integers(0, 1 << 32))

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskreg.codec import CODECS, DEFAULT_CODEC, FLAT, Codec, Grid, get_codec
+from maskreg.codec.movers import find_movers
 from maskreg.errors import CorruptError, FormatError
 from maskreg.tensors.info import BLOCK_NUMEL
 
@@ -101,6 +102,11 @@ def test_movers_are_what_decoding_changes(codec: Codec, pair: str) -> None:
         assert np.array_equal(movers.positions, np.flatnonzero(context != values))
         assert np.array_equal(movers.codes, values[movers.positions])
         assert codec.encode(context, movers) == block
+        between = context.copy()
+        between[::7] ^= 0x81
+        both = codec.movers(context, codec.encode(between, values), find_movers(context, between))
+        assert np.array_equal(both.positions, movers.positions)
+        assert np.array_equal(both.codes, movers.codes)
 
 
 @pytest.mark.torch

@@ -1,9 +1,8 @@
 """Elements of a model's memory that change: where they are, what they are, and what they become.
 
-Blocks that are coded are worked out on the CPU like this, leaf hashes last::
+Blocks that are coded are worked out on the CPU like this, without a copy, leaf hashes last::
 
-    one link      block --link--> movers                                                      leaves right?
-    several       block --copy--> values --link 1--> values --link 2--> values --> movers     leaves right?
+    block --link 1--> movers --link 2--> movers of both        leaves right?
 
 That the result is right says that the block was what the first link applies to, and that each link was whole.
 """
@@ -16,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from maskreg.codec.movers import find_movers, swapped
+from maskreg.codec.movers import NONE, find_movers
 from maskreg.errors import CorruptError, WrongCheckpointError
 from maskreg.flow.apply.blocks import Blocks
 from maskreg.flow.hashing import hashes_after
@@ -80,20 +79,13 @@ class Changes:
     def _coded(self, span: SpanRoute, at_hand: torch.Tensor) -> Swaps:
         codes = at_hand.numpy().view(np.uint16)
         steps = [(codec, step.coded) for codec, step in zip(self._codecs, span.steps, strict=True) if step.coded]
-        values = codes
-        if len(steps) > 1:
-            values = self._buffers.array("values", codes.size, np.uint16)
-            values[:] = codes
+        movers = NONE
         try:
             for codec, coded in steps:
-                movers = codec.movers(values, coded(self._buffers).data)
-                if values is not codes:
-                    swapped(values, movers)
+                movers = codec.movers(codes, coded(self._buffers).data, movers)
         except CorruptError:
             self._blocks([span], [at_hand])  # raises what is wrong: another block at hand looks like damage too
             raise
-        if len(steps) > 1:
-            movers = find_movers(codes, values)
         hashes, before = hashes_after(codes, movers)
         if first_difference(hashes, span.stations[-1]) is not None:
             self._blocks([span], [at_hand])  # likewise

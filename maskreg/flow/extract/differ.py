@@ -15,6 +15,7 @@ from maskreg.checkpoint.ahead import LeafReader
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import Codec, grid_at
 from maskreg.codec.base import Movers
+from maskreg.codec.movers import movers_structure
 from maskreg.device import Device, HostDevice
 from maskreg.digest import FINGERPRINT_BYTES, LeafHashes, leaf_hashes
 from maskreg.flow.extract.pairing import Pair, StoredAs
@@ -263,8 +264,15 @@ def compare_movers(movers: Movers, replaced: Codes) -> tuple[npt.NDArray[np.bool
 
     ``replaced``: uint16 ``[k]``, the codes that the movers' take the place of.
     """
-    sums = np.bincount(movers.positions % _SUMS, _squares(replaced, movers.codes), _SUMS)
-    return Exact().moved(replaced, movers.codes), sum(sums.tolist())
+    if compiled := library():
+        moved, sums = np.empty(replaced.size, np.bool_), np.zeros(_SUMS)
+        compiled.lib.maskreg_compare_movers(
+            movers_structure(compiled, movers), replaced.size, compiled.read(replaced),
+            compiled.write(moved.view(np.uint8)), compiled.write(sums),
+        )  # fmt: skip
+        return moved, sum(sums.tolist())
+    energies = np.bincount(movers.positions % _SUMS, _squares(replaced, movers.codes), _SUMS)
+    return Exact().moved(replaced, movers.codes), sum(energies.tolist())
 
 
 def nonfinite_in(source: Codes, target: Codes) -> int:

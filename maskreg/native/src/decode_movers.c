@@ -13,6 +13,8 @@
 // not everything is used up at the end.
 #include "movers.h"
 
+enum { AHEAD = 32 };  // movers whose source is fetched early
+
 // For each number of a bit that is set.
 #define FOR_BITS(k, bits) \
     for (uint32_t left = (bits), k = 0; left && (k = (uint32_t)__builtin_ctz(left), 1); left &= left - 1)
@@ -34,6 +36,9 @@ typedef struct {
     uint32_t *positions;
     uint16_t *codes;
     int64_t count, room;     // of positions and codes
+    const uint32_t *before, *before_end;  // places where something else than the source's codes counts as such
+    const uint16_t *before_codes;
+    uint16_t moved[TILE];    // room for a tile with these
     tile tile;
     chances chances;
 } part;
@@ -144,11 +149,28 @@ static inline int64_t reach(tile *t, int32_t goal, const hazards *h, int32_t *af
 }
 
 static __attribute__((noinline)) void next_tile(part *p, const hazards *h) {
+    const int64_t m = least(TILE, p->left);
+    const uint16_t *source = p->source;
     p->reached -= p->tile.total;
     p->position += TILE;
-    const int64_t m = fill_tile(&p->tile, p->source, p->left, h);
+    if (p->before < p->before_end && *p->before < p->position + m) {
+        uint32_t crossing = 0;
+        memcpy(p->moved, source, (size_t)m * sizeof *source);
+        for (; p->before < p->before_end && *p->before < p->position + m; p->before++) {
+            uint16_t *code = p->moved + (*p->before - p->position);
+            crossing |= exponent_of(*code ^ *p->before_codes);
+            *code = *p->before_codes++;
+        }
+        // Few cross to another exponent; hazards stay as they are without. What was just written is slow to read.
+        fill_tile(&p->tile, crossing || m < TILE ? p->moved : source, m, h);
+        if (m == TILE) p->tile.codes = p->moved;
+    } else {
+        fill_tile(&p->tile, source, m, h);
+    }
     p->source += m;
     p->left -= m;
+    // Enough happens before the next.
+    for (int64_t i = 0; i < least(TILE, p->left); i += 32) __builtin_prefetch(p->source + i);
 }
 
 static inline uint16_t moved(const part *p, uint32_t length) {
@@ -218,10 +240,21 @@ static inline int64_t room_before(int64_t k, int64_t length, const int64_t *star
     return least(k * length, 8 * (starts[k] - starts[0]));
 }
 
+// How many of some ascending positions are below one.
+static int64_t first_from(const uint32_t *positions, int64_t count, int64_t position) {
+    int64_t low = 0;
+    while (low < count) {
+        const int64_t middle = (low + count) / 2;
+        if (positions[middle] < position) low = middle + 1;
+        else count = middle;
+    }
+    return low;
+}
+
 // As maskreg_decode_movers, of no more than PARTS sub-blocks from one on; `total` movers came before.
 static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h, const uint8_t *block, int64_t from,
-                            int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *movers,
-                            int64_t *total) {
+                            int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *before,
+                            int64_t befores, const maskreg_movers *movers, int64_t *total) {
     part parts[PARTS];
     const uint32_t beyond = survival(h->powers, HAZARD_LIMIT);
     FOR_EACH(k, count) {
@@ -238,6 +271,9 @@ static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h,
         p->left = least(length, n - begin);
         p->positions = movers->positions + at, p->codes = movers->codes + at;
         p->count = 0, p->room = room_before(from + k + 1, length, starts) - at;
+        const int64_t first = first_from(before->positions, befores, begin);
+        p->before = before->positions + first, p->before_end = before->positions + befores;
+        p->before_codes = before->codes + first;
         fill_chances(&p->chances);
         draw(p, h, beyond);
     }
@@ -274,14 +310,34 @@ static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h,
 }
 
 int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_hazards *given, const uint8_t *block,
-                              int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *movers) {
+                              int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *before,
+                              int64_t befores, const maskreg_movers *movers) {
     hazards h;
     fill_hazards(&h, given);
     int64_t total = 0;
     for (int64_t k = 0; k < count; k += PARTS) {
-        const int64_t damaged =
-            decode_parts(source, n, &h, block, k, least(PARTS, count - k), length, starts, movers, &total);
+        const int64_t damaged = decode_parts(source, n, &h, block, k, least(PARTS, count - k), length, starts, before,
+                                             befores, movers, &total);
         if (damaged) return -damaged;
     }
     return total;
+}
+
+int64_t maskreg_merge_movers(const uint16_t *source, const maskreg_movers *first, int64_t m, const maskreg_movers *last,
+                             int64_t n, const maskreg_movers *merged) {
+    int64_t i = 0, k = 0, count = 0;
+    while (i < m && k < n) {
+        __builtin_prefetch(source + first->positions[least(i + AHEAD, m - 1)]);
+        // Which is next cannot be predicted, so nothing branches on that.
+        const uint32_t a = first->positions[i], b = last->positions[k];
+        const uint32_t from = first->codes[i], to = last->codes[k], is_last = -(uint32_t)(b <= a);
+        merged->positions[count] = a ^ ((a ^ b) & is_last);
+        merged->codes[count] = (uint16_t)(from ^ ((from ^ to) & is_last));
+        count += (a != b) | (to != source[a]);
+        i += a <= b;
+        k += b <= a;
+    }
+    for (; i < m; i++, count++) merged->positions[count] = first->positions[i], merged->codes[count] = first->codes[i];
+    for (; k < n; k++, count++) merged->positions[count] = last->positions[k], merged->codes[count] = last->codes[k];
+    return count;
 }

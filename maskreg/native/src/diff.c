@@ -127,6 +127,15 @@ void maskreg_energy(const uint16_t *source, const uint16_t *target, int64_t n, d
     add_energy(source, target, n, sums);
 }
 
+void maskreg_compare_movers(const maskreg_movers *movers, int64_t count, const uint16_t *replaced, uint8_t *moved,
+                            double *sums) {
+    FOR_EACH(i, count) {
+        const uint16_t from = replaced[i], to = movers->codes[i];
+        moved[i] = (from != to) & (((from | to) & MAGNITUDE) != 0);
+        sums[movers->positions[i] % LANES] += squared_change(from, to);
+    }
+}
+
 int64_t maskreg_count_differing(const uint16_t *source, const uint16_t *target, int64_t n, int64_t length, int64_t stride) {
     int64_t total = 0;
     for (int64_t at = 0; at + length <= n; at += stride) {

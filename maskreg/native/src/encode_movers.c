@@ -75,7 +75,8 @@ static int64_t list_numbers(list *l, const uint16_t *source, int64_t n, const ma
     int64_t reached = 0;  // hazard from the tile's first coordinate
     const uint32_t beyond = survival(h->powers, HAZARD_LIMIT);
     for (int64_t start = 0; start < n; start += TILE) {
-        const int64_t m = fill_tile(&t, source + start, n - start, h);
+        const int64_t m = least(TILE, n - start);
+        fill_tile(&t, source + start, m, h);
         for (; i < count && movers->positions[i] - begin < start + m; i++) {
             const int64_t k = movers->positions[i] - begin - start;
             const uint16_t from = t.codes[k], to = movers->codes[i];

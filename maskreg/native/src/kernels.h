@@ -145,10 +145,15 @@ int64_t maskreg_find_movers(const uint16_t *source, const uint16_t *target, int6
 
 // Decode `count` sub-blocks that follow each other, `length` coordinates each but the last, which has the rest of `n`.
 // Sub-block k has the bytes from starts[k] to starts[k + 1] of the block: a state and whole words. There is room for as
-// many movers as coordinates, or as 8 a byte if these are fewer. Returns how many there are, or minus the number, from
-// 1, of a sub-block that is damaged.
+// many movers as coordinates, or as 8 a byte if these are fewer. `before` are `befores` movers whose codes take the place
+// of the source's. Returns how many there are, or minus the number, from 1, of a sub-block that is damaged.
 int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_hazards *hazards, const uint8_t *block,
-                              int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *movers);
+                              int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *before,
+                              int64_t befores, const maskreg_movers *movers);
+
+// What `m` movers of a source and, after them, `n` others move together. Returns how many there are.
+int64_t maskreg_merge_movers(const uint16_t *source, const maskreg_movers *first, int64_t m, const maskreg_movers *last,
+                             int64_t n, const maskreg_movers *merged);
 
 // Code a block in sub-blocks of `length` coordinates; the last has the rest of `n`. Each has a state and words in `coded`,
 // and sizes in bytes are filled. Returns -1 where `room` numbers are too few, else 0. `numbers`, [room, 3], and `words`,
@@ -442,6 +447,10 @@ void maskreg_energy(const uint16_t *source, const uint16_t *target, int64_t n, d
 // many a side is not finite, added to `counts`, [3]; and their energy, added to `sums` as above.
 void maskreg_compare(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *packed, int64_t *counts,
                      double *sums);
+
+// The same of movers, which take the place of codes: whether each moved under the exact rule, and their energy.
+void maskreg_compare_movers(const maskreg_movers *movers, int64_t count, const uint16_t *replaced, uint8_t *moved,
+                            double *sums);
 
 // Replace values at places, of which none is there twice, in order, while they are what they are expected to be before.
 // Returns how many were replaced: `n`, or fewer, where one of those that follow is another.

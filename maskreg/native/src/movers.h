@@ -225,9 +225,7 @@ typedef struct {
     uint16_t room[TILE];    // for the codes of the last, which may have fewer
 } tile;
 
-// Fill it with the first of `left` coordinates; returns how many it has.
-static inline int64_t fill_tile(tile *t, const uint16_t *source, int64_t left, const hazards *h) {
-    const int64_t n = least(TILE, left);
+static inline void fill_tile(tile *t, const uint16_t *source, int64_t n, const hazards *h) {
     t->codes = source;
     if (n < TILE) {
         memcpy(t->room, source, (size_t)n * sizeof *source);
@@ -238,9 +236,6 @@ static inline int64_t fill_tile(tile *t, const uint16_t *source, int64_t left, c
     memset(t->ends + GROUPS, 0x7F, 16 * sizeof *t->ends);
     add_groups(t->codes, h, t->ends);
     t->total = n < TILE ? hazard_before(t->codes, n, h, t->ends) : t->ends[GROUPS - 1];
-    // Enough happens before the next.
-    for (int64_t i = n; i < least(2 * TILE, left); i += 32) __builtin_prefetch(source + i);
-    return n;
 }
 
 #endif
