@@ -170,7 +170,7 @@ static __attribute__((noinline)) void next_tile(part *p, const hazards *h) {
     p->source += m;
     p->left -= m;
     // Enough happens before the next.
-    for (int64_t i = 0; i < least(TILE, p->left); i += 32) __builtin_prefetch(p->source + i);
+    FOR_EACH(i, TILE / 32) __builtin_prefetch(p->source + 32 * i);
 }
 
 static inline uint16_t moved(const part *p, uint32_t length) {

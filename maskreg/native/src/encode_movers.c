@@ -135,7 +135,7 @@ int64_t maskreg_encode_movers(const uint16_t *source, int64_t n, const maskreg_m
 
 enum {
     COUNTERS = 8,
-    AHEAD = 16,  // movers whose source is fetched early: processors do not foresee it
+    AHEAD = 64,  // movers whose source is fetched early: processors do not foresee it
 };
 
 // Several counters, because neighbors often have the same exponent, and an increment waits for the one before.
@@ -161,8 +161,10 @@ void maskreg_count_movers(const uint16_t *source, int64_t n, int64_t every, cons
                           int64_t *counts) {
     int64_t *moved = counts + EXPONENTS, *far = counts + 2 * EXPONENTS;
     uint32_t totals[COUNTERS][EXPONENTS] = {0}, movers_of[COUNTERS][2 * EXPONENTS] = {0};
-    for (int64_t start = 0; start < n; start += every * TILE)
+    for (int64_t start = 0; start < n; start += every * TILE) {
+        FOR_EACH(i, TILE / 32) __builtin_prefetch(source + start + every * TILE + 32 * i);
         count_exponents(source + start, least(TILE, n - start), totals);
+    }
     FOR_EACH(i, count) {
         __builtin_prefetch(source + movers->positions[least(i + AHEAD, count - 1)]);
         const uint16_t from = source[movers->positions[i]], to = movers->codes[i];
