@@ -48,15 +48,9 @@ def topic(request: Request, topic: str, principal: Visitor) -> HTMLResponse:
     schemas = request.app.openapi()["components"]["schemas"]
     lines = partial(examples, str(request.base_url).rstrip("/"), schemas=schemas)
     used = {name: schemas[name] for name in _used(routes, schemas)}
-    values = {
-        "topic": topic,
-        "routes": routes,
-        "schemas": used,
-        "examples": lines,
-        "anchor": anchor,
-        "type_of": type_of,
-    }
-    return page(request, principal, "docs-topic.html.j2", status=200, **values)
+    values = {"topic": topic, "routes": routes, "schemas": used}
+    calls = {"examples": lines, "anchor": anchor, "type_of": type_of}
+    return page(request, principal, "docs-topic.html.j2", status=200, **values, **calls)
 
 
 def _topics(request: Request) -> dict[str, list[tuple[str, str, Schema]]]:
