@@ -5,7 +5,10 @@ What a request names is looked up, pinned and checked before it becomes a job, s
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query
@@ -147,17 +150,17 @@ def list_(
     page = service.queue.list(
         projects=projects, hidden=principal.deleted, states=state or (), before=before, limit=limit
     )
-    return JobPage(items=page, next=page[-1].number if len(page) == limit else None)
+    return JobPage(items=[_seen(job, principal) for job in page], next=page[-1].number if len(page) == limit else None)
 
 
 @router.get("/patches/{id}")
 def show(service: Served, principal: SomeReader, id: str) -> Job:
-    """A job of a project that the sender can read."""
+    """A job of a project that the sender can read; with digests alone of artifacts of other projects."""
     _jobs(service)
     job = service.queue.get(id)
     if principal.role(job.project) is Role.NONE:
         raise NotFoundError(f"there is no job {id}")
-    return job
+    return _seen(job, principal)
 
 
 def canceler(job: Job, principal: Principal) -> Role:
@@ -175,7 +178,21 @@ def cancel(service: Served, principal: Writer, id: str) -> Job:
     check_role(principal, job.project, canceler(job, principal))
     job = service.queue.cancel(id, principal.name)
     service.accounts.log(principal, "cancel job", project=job.project, subject=job.id)
-    return job
+    return _seen(job, principal)
+
+
+def _seen(job: Job, by: Principal) -> Job:
+    """The job with digests alone of artifacts whose projects a principal cannot read."""
+    request = job.request
+    texts = [*request.get("artifacts", ()), *filter(None, (request.get("artifact"), request.get("mask")))]
+    hidden = [project for project in {Ref.parse(text).project for text in texts} if by.role(project) is Role.NONE]
+    if not hidden:
+        return job
+    named = rf"(?<![\w./-])(?:{'|'.join(map(re.escape, hidden))})/[\w.:-]*\w(?:@(sha256:\w+))?"
+    # Errors and notes name artifacts too.
+    told = re.sub(named, lambda found: found[1] or "…", json.dumps([request, job.result, job.error]))
+    request, result, error = json.loads(told)
+    return replace(job, request=request, result=result, error=error)
 
 
 def _apply(service: Service, jobs: JobConfig, request: ApplyRequest, by: Principal) -> NewJob:

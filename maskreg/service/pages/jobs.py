@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from maskreg.ref import Ref
+from maskreg.digest import Digest
+from maskreg.ref import Ref, ShortDigest, parse_artifact
 from maskreg.service.access import SomeReader
 from maskreg.service.api import patches
 from maskreg.service.context import Served
@@ -56,8 +57,8 @@ def cancel(service: Served, principal: patches.Writer, id: str) -> RedirectRespo
     return RedirectResponse(f"/jobs/{id}", 303)
 
 
-def refs_of(job: Job) -> dict[str, list[Ref]]:
-    """The artifacts that a job's request and result name, by field."""
+def refs_of(job: Job) -> dict[str, list[Ref | Digest | ShortDigest]]:
+    """The artifacts that a job's request and result name, by field; a digest where the reader can read no name."""
     fields: dict[str, Any] = {**job.request, **(job.result or {})}
     texts = {name: fields[name] for name in REFS if fields.get(name)}
-    return {name: list(map(Ref.parse, [text] if isinstance(text, str) else text)) for name, text in texts.items()}
+    return {name: list(map(parse_artifact, [text] if isinstance(text, str) else text)) for name, text in texts.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from fastapi.testclient import TestClient
 from maskreg.service.app import create_app
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
-from maskreg.service.jobs.queue import JobLimits, JobState, Meter
+from maskreg.service.jobs.queue import JobLimits, JobState, Meter, NewJob
 from tests.browser import Opened
 from tests.service.patching import Site, site_in
 from tests.service.serving import ADMIN, ROOT, headers, listening
@@ -47,6 +48,21 @@ def test_members_see_the_jobs_of_a_project_and_owners_and_admins_cancel_them(sit
     canceled = reader(site, ADMIN).get("/jobs?state=canceled&project=team").text
     assert first in canceled and second in canceled
     assert first not in reader(site, ADMIN).get("/jobs?state=done").text
+
+
+@pytest.mark.parametrize("request_", [{"artifact": "REF"}, {"artifacts": ["team/toy:v1", "REF"], "mask": "REF"}])
+def test_a_job_tells_no_names_of_projects_that_its_reader_cannot_read(site: Site, request_: dict[str, Any]) -> None:
+    ref = f"elsewhere/secret:latest@{(digest := site.service.workspace.find('elsewhere/secret').digest)}"
+    request = json.loads(json.dumps(request_).replace("REF", ref))
+    job = site.queue.submit(NewJob("apply", "team", "root", "team/other", request), JobLimits())
+    claim = site.queue.claim("worker", JobLimits())
+    assert claim is not None and claim.job.id == job.id
+    error = {"code": "DATA", "title": "elsewhere/secret: has no values; and neither has elsewhere/secret:latest"}
+    site.queue.finish(claim, JobState.FAILED, error=error)
+    for address in (f"/jobs/{job.id}", f"/api/v1/patches/{job.id}", "/api/v1/patches"):
+        seen = reader(site, "reader-token").get(address)
+        assert seen.status_code == 200 and "elsewhere" not in seen.text and digest.hex[:12] in seen.text
+        assert "elsewhere/secret" in reader(site, ADMIN).get(address).text
 
 
 def test_a_job_is_followed_to_its_end(site: Site, browser: Any) -> None:
