@@ -68,6 +68,8 @@ def compare(
     pinned = [name.pinned(resolved(service, name)[0]) for name in refs]
     result = _compared(service, pinned)
     notes = dict.fromkeys(unpinned(note) for pair in result.pairs for note in pair.notes)
+    # Beside a matrix, the table of answers says them.
+    related = {unpinned(text) for pair in result.pairs for text in pair.relations if result.matrix}
     letters = ascii_uppercase[: len(refs)]
     return page(
         request,
@@ -87,7 +89,7 @@ def compare(
         unpinned=unpinned,
         finest=finest,
         groups=groups,
-        notes=[note for note in notes if not note.endswith(NO_SOURCE)],
+        notes=[note for note in notes if not note.endswith(NO_SOURCE) and note not in related],
     )
 
 
