@@ -128,6 +128,20 @@ def small(png: bytes) -> bytes:
 
 PROJECT = "lab"
 
+README = """## What it is
+
+A Qwen3-like model of one million parameters, distilled on-policy: 120 steps of 64 prompts, AdamW, lr 1e-6.
+
+| held-out sums right | |
+|---|--:|
+| source | 34 % |
+| this update | 47 % |
+| teacher | 72 % |
+
+Teacher and prompts are in the folder `demo` of the sources.
+"""
+"""Of the artifact that is pictured; figures as in ``demo/README.md``."""
+
 STEPS = 45
 """Of the run: one page of versions, with its anchors."""
 
@@ -140,8 +154,8 @@ def fill(pair: Path, home: Path) -> None:
             maskreg.extract(pair / "source", pair / target, ref, family="sums", method="opd", workspace=space)
         maskreg.annotate(
             f"{PROJECT}/sums-opd:v1",
-            description="On-policy distillation of a small model on **sums** of two numbers; teacher and prompts are "
-            "in the folder `demo` of the sources.",
+            description="On-policy distillation of a small model on **sums** of two numbers.",
+            readme=README,
             license="apache-2.0",
             meta={"seed": "0"},
             workspace=space,

@@ -51,8 +51,8 @@ Filter = Literal["", "equal", "pin", "range"]
 """How a query filters by a column: not at all; by an equal text, with sorting or without; by a range, with sorting."""
 
 
-def _of_tag(help: str, by: Filter | Literal["sorted"] = "") -> Any:
-    return field(metadata={"help": help, "by": by, "table": "refs", "of": None, "values": ()})
+def _of_tag(help: str, by: Filter | Literal["sorted"] = "", values: tuple[str, ...] = ()) -> Any:
+    return field(metadata={"help": help, "by": by, "table": "refs", "of": None, "values": values})
 
 
 def _of_artifact(
@@ -81,6 +81,7 @@ class SearchResult:
     family: str = _of_tag("Model family, such as qwen3-8b.", "equal")
     method: str = _of_tag("How the target was trained: opd, rlvr, sft or another word.", "equal")
     license: str = _of_tag("SPDX identifier, such as apache-2.0.", "equal")
+    signed: str = _of_tag("Whether a key of the project signed the tag: yes or no.", "equal", ("yes", "no"))
     description: str = _of_tag("What the owner says about the artifact.")
     rule: str = _of_artifact("The rule for which coordinates moved.", of=lambda of: of.rule)
     exact: bool = _of_artifact("Whether applying the artifact gives the target's bytes.", of=lambda of: of.exact)

@@ -59,6 +59,7 @@ def ref_row(entry: RefEntry) -> Row:
             "family": card.family[:_LABEL],
             "method": card.method[:_LABEL],
             "license": card.license[:_LABEL],
+            "signed": "yes" if entry.signer else "no",
             "description": card.description,
             "by": entry.by,
             "at": entry.at,

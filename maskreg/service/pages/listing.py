@@ -43,6 +43,7 @@ LABELS = {
     "method": "Method",
     "kind": "Kind",
     "license": "License",
+    "signed": "Signed",
     "density": "Density",
     "ffn_lift": "FFN lift",
     "rlvr_overlap": "RLVR overlap",

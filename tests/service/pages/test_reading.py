@@ -134,7 +134,8 @@ def test_an_artifact_shows_where_it_moved(client: TestClient) -> None:
     assert int(low[0]) < int(high[0])
     history = section(client.get(f"{OPD}?tab=history").text, "history")
     assert re.findall(r"<td>(created|annotated)</td>", history) == ["annotated", "created"]
-    assert client.get(f"{OPD}?tab=nonsense").status_code == 422
+    refused = client.get(f"{OPD}?tab=<script>")
+    assert refused.status_code == 422 and "<script>" not in refused.text
 
 
 def test_what_is_copied_can_be_run(client: TestClient) -> None:
@@ -246,8 +247,10 @@ def test_an_artifact_says_who_vouches_for_the_tag(client: TestClient, home: Path
         key = keys.create("team", workspace=space).key
         maskreg.annotate("team/toy-opd:v1", license="mit", workspace=space)
     with service_in(folder, frozenset({"team"})) as service:
-        text = TestClient(create_app(service), "http://localhost").get(f"{OPD}?tab=files").text
-    assert f"is signed, by the key {key}" in plain(section(text, "verification"))
+        signed = TestClient(create_app(service), "http://localhost")
+        text = signed.get(f"{OPD}?tab=files").text
+        assert names(signed, "/?signed=yes") == ["team/toy-opd:v1"]
+    assert f"is signed by the key {key}" in plain(section(text, "verification"))
     assert "signed" in plain(text.partition('class="badges"')[2].partition("</ul>")[0])
 
 
