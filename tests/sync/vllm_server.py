@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -69,9 +70,11 @@ def server_environment(home: Path) -> dict[str, str]:
 def wait_for_version(home: Path, root: str) -> None:
     """Wait until the servers of a machine have a version, which they fetch while they serve."""
     end = time.monotonic() + START_SECONDS
-    while not list((home / "home/sync").glob(f"*/{root.removeprefix('sha256:')}/model.safetensors")):
+    while not (found := list((home / "home/sync").glob(f"*/{root.removeprefix('sha256:')}"))):
         assert time.monotonic() < end
         time.sleep(0.1)
+    with (found[0].parent / "lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # held until the page cache has it too
 
 
 class Server:
