@@ -14,10 +14,10 @@ from pydantic import BaseModel, Field
 
 from maskreg.artifact.layout import FILES, artifact_prefix
 from maskreg.artifact.manifest import Group, Manifest
-from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
+from maskreg.artifact.presence import absent, listing, objects_of, read_manifest, whole_parts
 from maskreg.catalog.query import Measurement, Query, SearchResult
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, LimitError, NotFoundError, TryAgainError, UsageError
+from maskreg.errors import ConflictError, CorruptError, LimitError, NotFoundError, TryAgainError, UsageError
 from maskreg.exchange import safetensors_mask
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.ref import README_CHARS, Card, Ref
@@ -149,9 +149,15 @@ def _children(shown: _Shown) -> list[SearchResult]:
 def _files(shown: _Shown) -> dict[str, Any]:
     store, manifest = shown.service.registry.store, shown.manifest
     small = [entry for entry in manifest.objects if entry.key.startswith(FILES)]
+    here, fault = listing(store, shown.digest), ""
+    try:
+        whole_parts(store, shown.digest, manifest, here)
+    except CorruptError as error:
+        fault = str(error)
     can_send = "mask" in manifest.parts and manifest.totals.numel <= shown.service.most_compared
     return {
-        "present": whole_parts(store, shown.digest, manifest, listing(store, shown.digest)),
+        "present": {part for part in manifest.parts if not absent(objects_of(manifest, (part,)), here)},
+        "fault": fault,
         "small_files": {entry.key.removeprefix(FILES): entry for entry in small},
         "objects": f"/api/v1/objects/{artifact_prefix(shown.digest)}",
         "can_send": can_send,

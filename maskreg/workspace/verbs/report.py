@@ -100,6 +100,8 @@ def report(
     from maskreg.reports.theme import require_libraries
 
     require_libraries()
+    if Path(out).suffix.lower() not in ("", ".html", ".htm"):
+        raise UsageError(f"{out}: a report is a page of HTML", hint=f"write {Path(out).with_suffix('.html')}")
     selection = Selection.parse(roles, layers)
     with opened(workspace) as space:
         named = space.find(artifact)

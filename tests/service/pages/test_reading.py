@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg.analysis.verdict import null_label
-from maskreg.errors import LimitError
+from maskreg.errors import CorruptError, LimitError
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.service.app import create_app
 from maskreg.service.gateway.visibility import Remembered
@@ -211,6 +211,20 @@ def test_a_mask_that_is_too_large_to_send_names_the_command(home: Path) -> None:
         assert "download>" not in client.get(f"{OPD}?tab=files").text
     assert (answer.status_code, answer.json()["code"]) == (413, LimitError.code)
     assert "maskreg convert team/toy-opd:v1 --to safetensors-mask" in answer.json()["hint"]
+
+
+def test_the_tab_of_files_tells_of_an_artifact_that_lacks_an_object(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home, tmp_path / "home")
+    with service_in(tmp_path / "home", frozenset({"team"})) as service:
+        digest = service.workspace.find("team/toy-opd:v1").digest
+        (tmp_path / f"home/artifacts/sha256/{digest.hex}/data.zarr/mask/zarr.json").unlink()
+        client = TestClient(create_app(service), "http://localhost")
+        files, answer = client.get(f"{OPD}?tab=files"), client.get(f"{OPD}/mask.safetensors")
+    assert files.status_code == 200
+    assert "data.zarr/mask/zarr.json: missing" in section(files.text, "verification")
+    assert re.findall("<td>(yes|no)</td>", section(files.text, "parts")) == ["yes", "no"]
+    assert "download>" not in files.text
+    assert (answer.status_code, answer.json()["code"]) == (422, CorruptError.code)
 
 
 def test_a_digest_is_shown_under_a_name_that_once_had_it(client: TestClient) -> None:
