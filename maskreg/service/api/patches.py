@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
 from maskreg.artifact.manifest import Manifest, Side
-from maskreg.artifact.presence import read_manifest
+from maskreg.artifact.presence import part_lacking, read_manifest
 from maskreg.disk import occupied
 from maskreg.errors import NotFoundError, OutputExistsError, PartAbsentError, UsageError
 from maskreg.ref import Card, Ref
@@ -228,7 +228,11 @@ def _merge(service: Service, jobs: JobConfig, request: MergeRequest, by: Princip
     weights = [1.0] * len(request.artifacts) if request.weights is None else request.weights
     recipe = Recipe.of(request.method, weights, request.settings)
     recipe.check(len(request.artifacts), masked=request.mask is not None)
-    pinned = [str(_pinned(service, ref)[0]) for ref in references]
+    found = [_pinned(service, ref) for ref in references]
+    for ref, manifest in found[: len(request.artifacts)]:
+        if "delta" not in manifest.parts:
+            raise part_lacking(str(ref), "delta", shown=ref)
+    pinned = [str(ref) for ref, _ in found]
     if request.source is not None:
         jobs.sources.path(request.source)
     Card("", "merge", description=request.description).checked()

@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import maskreg
+from maskreg.errors import PartAbsentError
 from maskreg.service.app import create_app
 from tests.service.patching import Site
 from tests.service.serving import ADMIN, headers, service_in
@@ -115,6 +116,14 @@ def test_a_digest_does_not_give_the_artifacts_of_other_projects(site: Site, clie
     assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
     own = site.service.workspace.find("team/toy:v1").digest
     assert client.post(PATCHES, json=apply_body(artifact=f"team/toy:v1@{own}")).status_code == 202
+
+
+def test_a_mask_without_values_is_not_merged(site: Site, client: TestClient) -> None:
+    maskreg.baseline("team/toy:v1", kind="random-global", seed=1, name="team/drawn", workspace=site.service.workspace)
+    before = site.queue.list()
+    answer = client.post(PATCHES, json=merge_body(method="linear", artifacts=["team/toy:v1", "team/drawn"]))
+    assert (answer.status_code, answer.json()["code"]) == (404, PartAbsentError.code)
+    assert site.queue.list() == before
 
 
 def test_who_may_not_write_submits_and_cancels_nothing(client: TestClient) -> None:
