@@ -35,7 +35,7 @@ MOST_LINKS = 5
 
 def pages() -> dict[str, str]:
     """A page for each command and one that lists them, by path."""
-    found, listed, context = {}, [INTRODUCTION], click.Context(cli, info_name="maskreg")
+    found, listed, context = {}, [INTRODUCTION], click.Context(cli, info_name="maskreg", **cli.context_settings)
     texts = {path.relative_to(DOCS): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
     for title, names in SECTIONS.items():
         listed.append(f"## {title}\n")
