@@ -1,4 +1,4 @@
-"""Leaves of what a block becomes are hashed alike by every build of the kernels, and as those of a copy are."""
+"""Every build of the kernels hashes the leaves of what a block becomes as it hashes the leaves of a copy."""
 
 from __future__ import annotations
 

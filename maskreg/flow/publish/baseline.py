@@ -22,6 +22,7 @@ from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import same_content
 from maskreg.codec.base import Movers
+from maskreg.codec.movers import NONE
 from maskreg.digest import fingerprint, fingerprint_root, leaf_hashes
 from maskreg.disk import filling, make_folder, make_root, require_space
 from maskreg.flow.extract.differ import nans_and_infinities
@@ -249,7 +250,7 @@ class Changed(Checkpoint):
     def movers(self, key: Key) -> Movers:
         """What moved of a block of 16-bit codes."""
         kept = self._moved.get(key)
-        return Movers(np.empty(0, np.uint32), np.empty(0, np.uint16)) if kept is None else Movers(*kept.moved)
+        return NONE if kept is None else Movers(*kept.moved)
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> Bits:
         """Elements of a block from its beginning on."""
