@@ -35,7 +35,7 @@ class PackedOptimizer(MaskedOptimizer):
     ) -> None:
         """Take the optimizer's class and options, and the masked optimizer's ``own`` options."""
         self._make, self._options = make, options
-        defaults = _tried(make, options, one_by_one=own["gradients"] == "in-backward")
+        defaults = _tried(make, options)
         super().__init__(params, defaults, resolve=resolve, maximize=defaults.get("maximize", False), **own)
         self._inner: torch.optim.Optimizer | None = None
         self._vectors_of: list[MaskedParameter] | None = None
@@ -87,16 +87,14 @@ class PackedOptimizer(MaskedOptimizer):
 
     def _optimizer(self) -> torch.optim.Optimizer:
         """The optimizer over one vector for each parameter; made anew where parameters were bound anew."""
-        groups = len(self.param_groups)
-        if self._inner is None or self._vectors_of is not self._bound or groups > len(self._inner.param_groups):
+        if self._inner is None or self._vectors_of is not self._bound:
             self._vectors_of = self._bound
             self._vector = {
                 item.parameter: torch.nn.Parameter(torch.empty(0, device=item.weights.device))
                 for item in self._bound or ()
             }
-            # In the backward pass, parameters of a new group are not bound yet.
-            known = [[self._vector[p] for p in g["params"] if p in self._vector] for g in self.param_groups]
-            given = [{**_without_names(g), "params": p} for g, p in zip(self.param_groups, known, strict=True)]
+            vectors = [[self._vector[p] for p in group["params"]] for group in self.param_groups]
+            given = [{**_without_names(g), "params": p} for g, p in zip(self.param_groups, vectors, strict=True)]
             self._inner = self._make(given, **self._options)
         return self._inner
 
@@ -112,14 +110,11 @@ def _take_loaded(master: torch.Tensor, flat: torch.Tensor, item: MaskedParameter
         kept.copy_(torch.where(kept.to(now.dtype) == now, kept, now.float()))
 
 
-def _tried(make: Callable[..., torch.optim.Optimizer], options: dict[str, Any], *, one_by_one: bool) -> dict[str, Any]:
-    """The defaults of an optimizer that treats coordinates alike: it steps one vector as it steps its two halves.
-
-    ``one_by_one``: the halves are stepped after each other, which shows one that counts steps for all parameters.
-    """
+def _tried(make: Callable[..., torch.optim.Optimizer], options: dict[str, Any]) -> dict[str, Any]:
+    """The defaults of an optimizer that treats coordinates alike: it steps one vector as it steps its two halves."""
     name = getattr(make, "__name__", type(make).__name__)
     try:
-        (whole, optimizer), (halves, _) = (_steps(make, options, n, one_by_one) for n in (1, 2))
+        (whole, optimizer), (halves, _) = (_steps(make, options, n) for n in (1, 2))
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, AssertionError) as error:
         raise UsageError(f"{name} does not step a vector with these options: {error}", hint=_ATTACH) from error
     if not torch.equal(whole, halves):
@@ -131,7 +126,7 @@ def _tried(make: Callable[..., torch.optim.Optimizer], options: dict[str, Any], 
 
 @torch.enable_grad()
 def _steps(
-    make: Callable[..., torch.optim.Optimizer], options: dict[str, Any], parts: int, one_by_one: bool
+    make: Callable[..., torch.optim.Optimizer], options: dict[str, Any], parts: int
 ) -> tuple[torch.Tensor, torch.optim.Optimizer]:
     """A few numbers after three steps, as so many parameters."""
     numbers = torch.tensor([0.5, -1.0, 2.0, 0.25, -0.125, 1.5, 3.0, -0.75])
@@ -140,9 +135,5 @@ def _steps(
     for step in range(3):
         for parameter, gradient in zip(parameters, numbers.roll(step + 1).chunk(parts), strict=True):
             parameter.grad = gradient * (step + 1)
-            if one_by_one:
-                optimizer.step()
-                parameter.grad = None
-        if not one_by_one:
-            optimizer.step()
+        optimizer.step()
     return torch.cat([parameter.detach() for parameter in parameters]), optimizer

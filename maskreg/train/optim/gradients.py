@@ -17,7 +17,7 @@ from maskreg.train.optim.bits import Bits
 from maskreg.train.optim.parameter import MaskedParameter, in_batches
 from maskreg.train.optim.step import Backend, Gradient
 
-# What ``parameter.grad`` is where dense gradients are not kept: a tensor that is packed, or one that is gone.
+# What ``parameter.grad`` is where dense gradients are not kept.
 #
 # Between the backward pass and the step, everything that loops do with gradients goes through ``parameter.grad``: they
 # accumulate, clip, scale, log and discard them, each with its own code. So the packed gradient is there too, as a
@@ -36,27 +36,26 @@ from maskreg.train.optim.step import Backend, Gradient
 _aten = torch.ops.aten
 
 
-class _StandIn(torch.Tensor):
-    """A tensor without memory of the shape, dtype and device that a parameter's gradient must have."""
-
-    # Subclasses are left to __torch_dispatch__ alone, which sees every operation, autograd's in C++ included.
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-    @staticmethod
-    def __new__(cls, like: torch.Tensor, *_: object, shape: torch.Size | None = None) -> Any:
-        strides: dict[str, Any] = {} if shape is not None else {"strides": like.stride()}
-        return torch.Tensor._make_wrapper_subclass(
-            cls, like.shape if shape is None else shape, dtype=like.dtype, device=like.device, **strides
-        )
-
-
-class PackedGradient(_StandIn):
+class PackedGradient(torch.Tensor):
     """The masked entries of a gradient; all others count as 0.
+
+    To PyTorch a tensor without memory of the shape, dtype and device that a parameter's gradient must have.
 
     Attributes:
         entries: fp32 ``[nnz]``.
         bits: the mask of the local part.
     """
+
+    # Everything is left to __torch_dispatch__, which sees every operation, autograd's in C++ included.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls, like: torch.Tensor, *_: object, shape: torch.Size | None = None) -> Any:
+        """See :meth:`__init__`."""
+        strides: dict[str, Any] = {} if shape is not None else {"strides": like.stride()}
+        return torch.Tensor._make_wrapper_subclass(
+            cls, like.shape if shape is None else shape, dtype=like.dtype, device=like.device, **strides
+        )
 
     def __init__(
         self,
@@ -119,40 +118,6 @@ class PackedGradient(_StandIn):
             )
         args, options = tree_map_only(cls, lambda packed: packed.unpacked(), (args, options))
         return operation(*args, **options)
-
-
-class UsedGradient(_StandIn):
-    """A gradient by which its parameter was updated in the backward pass; it can only be cleared."""
-
-    def __init__(self, like: torch.Tensor, name: str) -> None:
-        """Remember the parameter's name, for messages."""
-        self._name = name
-
-    def __repr__(self, **_: object) -> str:  # type: ignore[override]
-        return f"UsedGradient({list(self.shape)})"
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, operation: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Clear nothing, and refuse everything else."""
-        own = next(value for value in (*args, *_of_lists(args)) if isinstance(value, cls))
-        if operation in (_aten.zero_.default, _aten.detach_.default):
-            return own
-        if operation is _aten.detach.default:
-            return UsedGradient(own, own._name)
-        if operation is _aten._foreach_zero_.default:
-            return None
-        if operation is _aten.add_.Tensor:
-            raise UsageError(
-                f"a second gradient of {own._name} before step(): updates in the backward pass cannot accumulate",
-                hint='gradients="packed" accumulates',
-            )
-        raise UsageError(
-            f"the gradient of {own._name} was used in the backward pass, to update the parameter: it can no longer be"
-            " clipped, scaled or read",
-            hint='gradients="packed" keeps masked entries until step(); Trainer reads norms even if it does not clip',
-        )
 
 
 def _refuse_views(operation: Any, args: tuple[Any, ...]) -> None:
@@ -276,30 +241,20 @@ _ON_PACKED: Mapping[Any, Callable[..., Any]] = {
 """What is done on packed values, or NotImplemented where that would not be the same."""
 
 
-GradientMode = Literal["dense", "packed", "in-backward"]
+GradientMode = Literal["dense", "packed"]
 
 
 class GradientStore:
-    """The gradients of a masked optimizer, stored in one of three modes. All of them stand in ``parameter.grad``.
+    """The gradients of a masked optimizer, which stand in ``parameter.grad`` either way.
 
     ``dense``
         Nothing happens before the step.
     ``packed``
         As soon as autograd has finished a parameter's gradient, ``parameter.grad`` becomes its masked entries, fp32
         ``[nnz]``, and the dense one is freed. Accumulation over micro-batches is fp32, whatever the dtype of gradients.
-    ``in-backward``
-        The parameter is updated right then and the gradient freed, so that no gradient outlives the backward pass.
 
-    The last two act in ``register_post_accumulate_grad_hook``, which autograd calls once for each parameter and
-    backward pass. Two layers, from the last to the first::
-
-        loss.backward()
-          grad of layer 2, [numel]   packed: grad = grad[mask]    in-backward: update layer 2, grad = a used one
-          grad of layer 1, [numel]   packed: grad = grad[mask]    in-backward: update layer 1, grad = a used one
-        optimizer.step()             packed: update both          in-backward: allow the next backward pass
-
-    The dense gradients of both layers never exist at once. The price of ``in-backward`` is that nothing may depend on
-    all gradients together: neither clipping nor accumulation.
+    Packing is done in ``register_post_accumulate_grad_hook``, which autograd calls once for each parameter and backward
+    pass. So the dense gradients of two layers never exist at once.
     """
 
     def __init__(self, mode: GradientMode, backend: Backend | None) -> None:
@@ -353,8 +308,6 @@ class GradientStore:
             # A gradient that was assigned by hand, or before there was a hook, is not packed yet.
             packed = self.pack(item)
             return None if packed is None else Gradient(packed.entries.to(item.weights.device), packed=True)
-        if self.is_updated(item):
-            return None
         dense = item.dense_gradient
         return None if dense is None else Gradient(dense, packed=False)
 
@@ -375,17 +328,9 @@ class GradientStore:
                     sums[number] = square
             yield from sums
 
-    def mark_updated(self, item: MaskedParameter) -> None:
-        """Note that a parameter was updated in the backward pass, and free its gradient."""
-        _store(item, UsedGradient(item.weights, item.name))
-
-    def is_updated(self, item: MaskedParameter) -> bool:
-        """Whether a parameter was updated in the backward pass."""
-        return isinstance(_stored(item), UsedGradient)
-
     def release(self, item: MaskedParameter) -> None:
         """Drop what is stored for a parameter after a step, if it is not dense."""
-        if isinstance(_stored(item), (PackedGradient, UsedGradient)):
+        if isinstance(_stored(item), PackedGradient):
             item.parameter.grad = None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from abc import abstractmethod
 from collections import defaultdict
@@ -63,8 +62,8 @@ class MaskedOptimizer(torch.optim.Optimizer):
             that clip before the step (Accelerate, verl).
         nonfinite: what a gradient does that is infinite or NaN at a masked coordinate (with ``clip="dense"``, at any):
             ``raise`` an error before anything changes; ``skip`` the step with a warning; or ``propagate`` it into
-            the weights, as PyTorch does. In the backward pass, each process decides for its part of each parameter.
-        gradients: ``dense``, ``packed`` or ``in-backward``, see :class:`maskreg.train.optim.gradients.GradientStore`.
+            the weights, as PyTorch does.
+        gradients: ``dense`` or ``packed``, see :class:`maskreg.train.optim.gradients.GradientStore`.
         backend: does the arithmetic; by default the fastest for each tensor.
         maximize: step along the gradient instead of against it.
         foreach: accepted and ignored, because frameworks pass it; the backend decides.
@@ -73,7 +72,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
 
     Attributes:
         grad_norm: fp32, 0-D, in main memory: norm before clipping at the last step; None if none is taken.
-        skipped: steps, or in the backward pass updates of a parameter, that ``nonfinite="skip"`` has left out.
+        skipped: steps that ``nonfinite="skip"`` has left out.
     """
 
     def __init__(
@@ -180,30 +179,19 @@ class MaskedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _on_gradient(self, item: MaskedParameter) -> None:
-        """What the hook does where gradients are not kept dense."""
+        """Pack a gradient as soon as it is there."""
         item.check_shape()
-        if self._mode == "packed":
-            if self._store.pack(item) is not None:
-                self._state_of(item)
-        elif not self._store.is_updated(item):
-            check_group(item.group, self.defaults, f"the group of {item.name}")
-            # Whether the gradient of a parameter may be used in the backward pass.
-            square = next(self._store.square_sums([item], masked=True)) if self._clipping.needs_norm else None
-            norm = 0.0 if square is None else math.sqrt(float(square))
-            admitted = self._clipping.admits(norm, f"the gradient of {item.name}", "the parameter was not updated")
-            self.skipped += not admitted
-            if admitted:
-                self._update([item], 1.0)
-            self._store.mark_updated(item)
+        if self._store.pack(item) is not None:
+            self._state_of(item)
 
     def _clip_factor(self, parameters: list[MaskedParameter]) -> float | None:
         """What gradients are multiplied by; None if the step is to be skipped."""
-        if self._mode == "in-backward" or not self._clipping.needs_norm:
+        if not self._clipping.needs_norm:
             return 1.0
         masked = self._clipping.norm_of == "masked"
         squares = self._store.square_sums(parameters, masked=masked)
         self.grad_norm = total_norm(zip((item.layout for item in parameters), squares, strict=True))
-        if not self._clipping.admits(float(self.grad_norm), "the gradient", "the step was not taken"):
+        if not self._clipping.admits(float(self.grad_norm)):
             self.skipped += 1
             return None
         return self._clipping.factor(self.grad_norm)

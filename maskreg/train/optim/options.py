@@ -36,16 +36,14 @@ class Clipping(NamedTuple):
         """Whether a step depends on the norm."""
         return self.max_norm is not None or self.nonfinite != "propagate"
 
-    def admits(self, norm: float, subject: str, effect: str) -> bool:
-        """Whether an update may go on."""
+    def admits(self, norm: float) -> bool:
+        """Whether a step may be taken."""
         if math.isfinite(norm) or self.nonfinite == "propagate":
             return True
+        fault = f"the gradient has norm {norm}; the step was not taken"
         if self.nonfinite == "raise":
-            raise DataError(
-                f"{subject} has norm {norm}; {effect}",
-                hint="lower lr, and look at the loss",
-            )
-        warnings.warn(f"{subject} has norm {norm}; {effect}", RuntimeWarning, stacklevel=4)
+            raise DataError(fault, hint="lower lr, and look at the loss")
+        warnings.warn(fault, RuntimeWarning, stacklevel=4)
         return False
 
     def factor(self, norm: torch.Tensor) -> float:
@@ -188,16 +186,9 @@ def check_modes(gradients: str, clip: str, nonfinite: str, max_grad_norm: float 
     ):
         if value not in known:
             raise UsageError(f"{name} cannot be {value!r}", hint=f"{name}= one of: {', '.join(known)}")
-    if max_grad_norm is None:
-        return
-    if gradients == "packed" and clip == "dense":
+    if max_grad_norm is not None and gradients == "packed" and clip == "dense":
         raise UsageError(
             "the norm of dense gradients needs dense gradients", hint='clip="masked", or gradients="dense"'
-        )
-    if gradients == "in-backward":
-        raise UsageError(
-            "clipping needs all gradients before the first parameter is updated",
-            hint='gradients="packed", which takes 4 bytes per masked coordinate',
         )
 
 

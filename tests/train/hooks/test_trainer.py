@@ -86,7 +86,7 @@ def test_clipping_is_left_to_the_optimizer(tmp_path: Path) -> None:
     args.max_grad_norm = 0.5
     assert masked_adamw(args, {})[1]["max_grad_norm"] == 0.5
     args.max_grad_norm = 0.0
-    assert "max_grad_norm" not in masked_adamw(args, {}, gradients="in-backward")[1]
+    assert "max_grad_norm" not in masked_adamw(args, {}, gradients="packed")[1]
 
 
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from maskreg.errors import DataError, UsageError
 from maskreg.live.shards import layout_of, local_of
 from maskreg.train import Masked, MaskedAdamW, MaskedSGD, changed
 from maskreg.train.optim import MaskedOptimizer
-from maskreg.train.optim.gradients import PackedGradient, UsedGradient
+from maskreg.train.optim.gradients import PackedGradient
 from tests.train.optim.world import (  # fmt: skip
     ADAMW,
     IN_ALL,
@@ -136,27 +136,23 @@ def uneven_shards_of_later_dimensions(folder: Path) -> None:
             same(mine, theirs)
 
 
-def real_gradients_packed_and_within_backward(folder: Path) -> None:
-    """Post-accumulate hooks see reduced shards: all three ways give the same bits, also of accumulated gradients."""
+def real_gradients_dense_and_packed(folder: Path) -> None:
+    """Post-accumulate hooks see reduced shards: both ways give the same bits, also of accumulated gradients."""
     for micro in (1, 2):
-        for kinds in (["dense", "packed"], ["dense", "in-backward"][: 3 - micro]):
-            found: list[dict[str, torch.Tensor]] = []
-            for kind in kinds:
-                net = sharded(torch.float32)
-                clip = {"max_grad_norm": None if "in-backward" in kinds else 0.1}
-                optimizer = make(net, gradients=kind, **clip)
-                for step in range(3):
-                    for part in range(micro):
-                        net.set_requires_gradient_sync(step == 1 or part == micro - 1)  # type: ignore[operator]
-                        net(torch.tensor(1.0 + step + part + dist.get_rank())).backward()
-                    kept = {"dense": torch.Tensor, "packed": PackedGradient, "in-backward": UsedGradient}[kind]
-                    assert all(type(p.grad._local_tensor) is kept for p in net.parameters())  # type: ignore[union-attr]
-                    optimizer.step()
-                    optimizer.zero_grad()
-                frozen_kept(net, torch.float32)
-                found.append(weights(net))
-            for other in found[1:]:
-                same(other, found[0])
+        found: list[dict[str, torch.Tensor]] = []
+        for kind, kept in (("dense", torch.Tensor), ("packed", PackedGradient)):
+            net = sharded(torch.float32)
+            optimizer = make(net, gradients=kind, max_grad_norm=0.1)
+            for step in range(3):
+                for part in range(micro):
+                    net.set_requires_gradient_sync(step == 1 or part == micro - 1)  # type: ignore[operator]
+                    net(torch.tensor(1.0 + step + part + dist.get_rank())).backward()
+                assert all(type(p.grad._local_tensor) is kept for p in net.parameters())  # type: ignore[union-attr]
+                optimizer.step()
+                optimizer.zero_grad()
+            frozen_kept(net, torch.float32)
+            found.append(weights(net))
+        same(found[1], found[0])
 
 
 def parameters_that_sharding_replaced(folder: Path) -> None:
@@ -221,15 +217,14 @@ def replicas_of_ddp(folder: Path) -> None:
             assert torch.equal(ours, one)
         for state in optimizer.state_dict()["state"].values():
             assert all(type(value) is torch.Tensor for value in state.values())
-    for kind in ("packed", "in-backward"):
-        net = DistributedDataParallel(Net())
-        optimizer = MaskedAdamW(net.named_parameters(), mask=masks(), gradients=kind, **ADAMW)
-        for _ in range(2):
-            with pytest.raises(UsageError, match="before DistributedDataParallel has averaged them"):
-                net(torch.ones(()))
-        del optimizer
-        gc.collect()
-        net(torch.ones(()))
+    net = DistributedDataParallel(Net())
+    optimizer = MaskedAdamW(net.named_parameters(), mask=masks(), gradients="packed", **ADAMW)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="before DistributedDataParallel has averaged them"):
+            net(torch.ones(()))
+    del optimizer
+    gc.collect()
+    net(torch.ones(()))
 
 
 def other_layouts_are_refused_by_name(folder: Path) -> None:

@@ -144,7 +144,7 @@ def test_hooks_go_with_the_optimizer() -> None:
     unbound = MaskedAdamW(model().parameters(), mask=masked(net, 0.4))
     net(torch.randn(1, 300, dtype=torch.bfloat16))
     assert len(_global_forward_pre_hooks) == hooks + 1
-    bound = MaskedAdamW(net.parameters(), mask=masked(net, 0.4), gradients="in-backward")
+    bound = MaskedAdamW(net.parameters(), mask=masked(net, 0.4), gradients="packed")
     net(torch.randn(1, 300, dtype=torch.bfloat16))
     assert len(_global_forward_pre_hooks) == hooks + 1
     del unbound, bound

@@ -75,7 +75,7 @@ def test_it_is_torch_bit_for_bit_on_the_mask_and_nothing_elsewhere(
     net, other = model(dtype), model(dtype)
     mask = masked(net, density)
     before = [p.detach().clone() for p in net.parameters()]
-    clip = {} if kind == "in-backward" else {"max_grad_norm": 0.5}
+    clip = {"max_grad_norm": 0.5} if kind == "packed" else {}
     run(ours(net.named_parameters(), mask=mask, gradients=kind, backend=Plain(), **clip, **options), net)
     expected = reference(other, mask, kind, bool(clip), lambda p: theirs(p, foreach=False, **options))  # type: ignore[call-arg]
     for (name, p), was, wanted in zip(net.named_parameters(), before, expected, strict=True):
@@ -124,28 +124,10 @@ def test_packed_gradients_accumulate_in_fp32_and_free_dense_ones() -> None:
     assert float(optimizer.grad_norm) == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"gradients": "packed", "clip": "dense", "max_grad_norm": 1.0}, "dense gradients"),
-        ({"gradients": "in-backward", "max_grad_norm": 1.0}, "clipping needs all gradients"),
-    ],
-)
-def test_options_that_exclude_each_other_are_refused(options: dict[str, Any], words: str) -> None:
+def test_options_that_exclude_each_other_are_refused() -> None:
     net = model()
-    with pytest.raises(UsageError, match=words):
-        MaskedAdamW(net.named_parameters(), mask=masked(net, 0.5), **options)
-
-
-def test_steps_within_backward_do_not_accumulate() -> None:
-    net = model()
-    optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.5), gradients="in-backward")
-    x = torch.randn(4, 300, dtype=torch.bfloat16)
-    net(x).float().sum().backward()
-    with pytest.raises(UsageError, match="cannot accumulate"):
-        net(x).float().sum().backward()
-    optimizer.step()
-    net(x).float().sum().backward()
+    with pytest.raises(UsageError, match="dense gradients"):
+        MaskedAdamW(net.named_parameters(), mask=masked(net, 0.5), gradients="packed", clip="dense", max_grad_norm=1.0)
 
 
 @pytest.mark.parametrize(("dtype", "master"), [(torch.float16, True), (torch.float32, False), (torch.float64, False)])
@@ -196,8 +178,7 @@ def test_numbers_that_would_ruin_the_weights_are_refused_at_each_step(kind: Any,
     run(optimizer, net, 1)
     before = [p.detach().clone() for p in biases_of(net)]
     optimizer.param_groups[1][name] = value
-    label = r"the group of 2\.bias" if kind == "in-backward" else r"param_groups\[1\]"
-    with pytest.raises(UsageError, match=f"{name} of {label} cannot be"):
+    with pytest.raises(UsageError, match=rf"{name} of param_groups\[1\] cannot be"):
         run(optimizer, net, 1)
     assert all(torch.equal(p, was) for p, was in zip(biases_of(net), before, strict=True))
 
@@ -275,17 +256,6 @@ def test_sparse_gradients_are_refused_by_name() -> None:
     net(torch.tensor([1, 2])).sum().backward()
     with pytest.raises(UsageError, match="the gradient of weight is sparse"):
         optimizer.step()
-
-
-def test_a_scaler_that_comes_after_the_update_is_refused() -> None:
-    net = model(torch.float32)
-    optimizer = MaskedSGD(net.named_parameters(), mask=masked(net, 0.5), gradients="in-backward")
-    scaler = torch.amp.GradScaler("cpu")
-    scaler.scale(net(torch.ones(4, 300)).sum()).backward()
-    with pytest.raises(UsageError, match="was used in the backward pass"):
-        scaler.step(optimizer)
-    with pytest.raises(UsageError, match="was used in the backward pass"):
-        scaler.unscale_(optimizer)
 
 
 def test_state_of_another_kind_of_optimizer_is_refused() -> None:

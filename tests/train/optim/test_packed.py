@@ -11,7 +11,7 @@ import torch
 
 from maskreg.errors import DataError, UsageError
 from maskreg.mask.packed import TensorMask
-from maskreg.train import Masked, MaskedAdamW, MaskedSGD
+from maskreg.train import MaskedAdamW, MaskedSGD
 from maskreg.train.optim import MaskedOptimizer
 from maskreg.train.optim.gradients import PackedGradient
 from tests.train.optim.training import KINDS, masked, model, run
@@ -128,8 +128,6 @@ def test_others_see_a_gradient_that_is_not_a_number(clip: Callable[[Parameters, 
 def test_a_gradient_that_is_not_finite_raises_or_is_skipped_or_is_taken(
     kind: Any, limit: float | None, value: float
 ) -> None:
-    if kind == "in-backward" and limit:
-        return
     net = model()
     mask = masked(net)
     first = next(iter(net.parameters()))
@@ -157,14 +155,13 @@ def test_a_gradient_that_is_not_finite_raises_or_is_skipped_or_is_taken(
 
     before = bits(net)
     optimizer = made("raise")
-    with pytest.raises(DataError, match=r"has norm (nan|inf); the (step was not taken|parameter was not updated)"):
+    with pytest.raises(DataError, match=r"has norm (nan|inf); the step was not taken"):
         broken()
         optimizer.step()
-    assert torch.equal(first, before[0])
-    assert kind == "in-backward" or same(net, before)
+    assert same(net, before)
     before = bits(net)
     optimizer = made("skip")
-    with pytest.warns(RuntimeWarning, match=r"has norm (nan|inf); the (step was not taken|parameter was not updated)"):
+    with pytest.warns(RuntimeWarning, match=r"has norm (nan|inf); the step was not taken"):
         broken()
         optimizer.step()
     assert torch.equal(first, before[0])
@@ -181,22 +178,6 @@ def test_a_gradient_that_is_not_finite_raises_or_is_skipped_or_is_taken(
     assert not first[~inside].isnan().any()
     if limit and value != value:  # the coefficient is NaN, as PyTorch's is
         assert first[inside].isnan().all()
-
-
-@pytest.mark.parametrize("clip", CLIPS)
-def test_clipping_what_was_used_in_the_backward_pass_is_refused(
-    clip: Callable[[Parameters, float], torch.Tensor],
-) -> None:
-    net = model()
-    optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net), gradients="in-backward")
-    for _ in range(2):
-        backward(net)
-        with pytest.raises(UsageError, match="was used in the backward pass") as caught:
-            clip(net.parameters(), 1.0)
-        assert 'gradients="packed"' in str(caught.value.hint)
-        optimizer.zero_grad(set_to_none=False)
-        optimizer.step()
-        assert all(p.grad is None for p in net.parameters())
 
 
 def set_to_none(net: torch.nn.Module, _: MaskedOptimizer) -> None:
@@ -249,20 +230,6 @@ def test_a_group_added_after_the_backward_pass_loses_no_gradient() -> None:
         optimizer.step()
     assert same(nets[0], bits(nets[1]))
     assert not same(nets[0], bits(model()))
-
-
-@pytest.mark.parametrize("late", [True, False])
-def test_a_group_added_between_steps_in_the_backward_pass_is_trained_from_then_on(late: bool) -> None:
-    net, before = model(), model()
-    named = list(net.named_parameters())
-    optimizer = Masked(named[:2], torch.optim.NAdam, lr=1e-2, mask=masked(net), gradients="in-backward")
-    optimizer.bind(net)
-    if late:
-        run(optimizer, net)
-    optimizer.add_param_group({"params": named[2:]})
-    run(optimizer, net, steps=3)
-    was = dict(before.named_parameters())
-    assert not any(torch.equal(parameter, was[name]) for name, parameter in named)
 
 
 def test_gradients_of_another_mask_are_refused() -> None:

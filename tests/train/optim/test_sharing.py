@@ -14,7 +14,7 @@ from tests.repository import ROOT
 SHARDED = [
     "shards_train_as_one", "changes_applied_to_a_stale_copy", "hybrid_shards_train_as_one",
     "uneven_shards_of_later_dimensions",
-    "real_gradients_packed_and_within_backward", "parameters_that_sharding_replaced", "names_from_the_first_forward",
+    "real_gradients_dense_and_packed", "parameters_that_sharding_replaced", "names_from_the_first_forward",
     "gradients_in_another_layout", "other_optimizers", "loaded_weights_stay",
     "packed_shards_are_clipped_by_others",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 
 from maskreg.mask.packed import TensorMask, pack
 
-KINDS = ["dense", "packed", "in-backward"]
+KINDS = ["dense", "packed"]
 
 
 def model(dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
