@@ -52,7 +52,7 @@ def command(
     """Diff two checkpoints and store what moved.
 
     SOURCE and TARGET are each a .safetensors file, a directory of shards, a hub id (org/name[@revision]), or what a run
-    leaves behind: a distributed PyTorch checkpoint, the files of FSDP ranks, a .bin or .pt file, a LoRA adapter. The
+    leaves behind: a distributed PyTorch checkpoint, the files of FSDP ranks, a .bin or .pt file. The
     artifact is stored in the local registry under NAME, and its summary is printed. A NAME that was pulled or pushed,
     or set by another user, moves to another artifact when you confirm it on a terminal, or with --force; otherwise it
     is refused before anything is read. Nothing is lost: its history keeps the old one (maskreg log NAME).

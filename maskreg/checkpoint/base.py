@@ -7,7 +7,7 @@ whatever their format, is written as safetensors: :mod:`maskreg.checkpoint.plan`
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -65,10 +65,6 @@ class Checkpoint(Closing):
         """Names of what is never copied: other weight files and folders, small files that are too large."""
         return ()
 
-    def locations(self) -> tuple[Location, ...]:
-        """Where everything lies that decides the values, such as an adapter and its base model."""
-        return (self.path,)
-
     def expect(self, name: str, start: int, stop: int) -> int:
         """Announce that elements ``[start, stop)`` of a tensor are read soon, once for each time that they will be.
 
@@ -78,7 +74,3 @@ class Checkpoint(Closing):
             Bytes that are on their way for it; 0 where reading ahead is of no use, as on a disk.
         """
         return 0
-
-
-Reopen = Callable[[str], Checkpoint]
-"""Opens what a checkpoint is built on, such as the base model of an adapter, by a path or a hub id."""

@@ -66,15 +66,6 @@ INDEX_NAME = "model.safetensors.index.json"
 """The file that says which tensor is in which shard."""
 
 
-ADAPTER_CONFIG = "adapter_config.json"
-"""What a folder of PEFT's has beside an adapter's weights."""
-
-ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-"""The weights of an adapter, the first that exists."""
-
-MERGE = "merge it with merge_and_unload of the package peft, and save the result"
-"""What to do with an adapter that cannot be merged as it is read."""
-
 RANK_FILE = re.compile(r"model_world_size_(?P<world>\d{1,6})_rank_(?P<rank>\d{1,6})\.pt")
 """The weights of one process of a run, as verl names them."""
 
@@ -92,17 +83,11 @@ TORCH_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 _BESIDE = re.compile(r"(training_args|scheduler|scaler|rng_state|random_states|extra_state|.*optim.*)([._-].*)?\.\w+")
 
 
-def is_adapter(folder: Location) -> bool:
-    """Whether a folder holds an adapter and no whole model."""
-    names, weights = names_in(folder), set(ADAPTER_WEIGHTS)
-    return ADAPTER_CONFIG in names and bool(names & weights) and not _safetensors(names) - weights
-
-
 def is_safetensors(path: Location) -> bool:
-    """Whether a path is a safetensors file, or a folder with some or an index, and no adapter."""
+    """Whether a path is a safetensors file, or a folder with some or an index."""
     if not path.is_dir():
         return path.suffix == ".safetensors"
-    return bool(_safetensors(names_in(path))) and not is_adapter(path)
+    return bool(_safetensors(names_in(path)))
 
 
 def is_dcp(folder: Location) -> bool:
@@ -121,7 +106,7 @@ def is_torch(path: Location) -> bool:
     """Whether a path is a state dict of ``torch.save``, or a folder with some and no other weights to prefer."""
     if not path.is_dir():
         return path.suffix in TORCH_SUFFIXES
-    others = _safetensors(names_in(path)) or is_adapter(path) or is_dcp(path) or is_fsdp(path)
+    others = _safetensors(names_in(path)) or is_dcp(path) or is_fsdp(path)
     return not others and bool(state_dicts(path))
 
 
@@ -252,7 +237,7 @@ def why_no_weights(folder: Location) -> tuple[str, str]:
     for files, (fault, hint) in FOLDER_CAUSES.items():
         if signs := [name for name in names if files.fullmatch(name)]:
             return fault.format(names=listed([shown(sign) for sign in signs], 2)), hint
-    tests = (is_safetensors, is_adapter, is_dcp, is_fsdp, is_torch)
+    tests = (is_safetensors, is_dcp, is_fsdp, is_torch)
     folders = [name for name in names if (folder / name).is_dir()]
     if inner := [name for name in folders if any(test(folder / name) for test in tests)]:
         return f"no weights here, but in {listed(inner, 3)}", f"name one of them: {folder / inner[-1]}"

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maskreg.bucket import BucketPath, Location, OptionsOf, located
-from maskreg.checkpoint.base import Checkpoint, Reopen
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import SMALL_FILES
 from maskreg.checkpoint.layouts import (
-    ADAPTER_CONFIG,
     INDEX_NAME,
     TORCH_INDEX_NAME,
     TORCH_NAME,
-    is_adapter,
     is_dcp,
     is_fsdp,
     is_safetensors,
@@ -26,7 +24,7 @@ from maskreg.checkpoint.layouts import (
 )
 from maskreg.checkpoint.safetensors import SINGLE_NAME
 from maskreg.checkpoint.safetensors import open_path as open_safetensors
-from maskreg.errors import ConfigError, FormatError, NotAllowedError, NotFoundError, UnavailableError, UsageError
+from maskreg.errors import NotAllowedError, NotFoundError, UnavailableError, UsageError
 from maskreg.extras import requiring
 from maskreg.limits import LIMITS, Limits
 
@@ -37,8 +35,8 @@ class Format(NamedTuple):
     Attributes:
         accepts: what a path must be, for messages: ``a .safetensors file, a directory with ...``.
         recognize: whether a file or directory that exists is of this format, judged by names; never raises.
-        open: opens one, checking everything but the tensors' data; takes its path, ``org/name@commit`` or empty,
-            limits, and what opens a checkpoint that it is built on.
+        open: opens one, checking everything but the tensors' data; takes its path, ``org/name@commit`` or empty, and
+            limits.
     """
 
     accepts: str
@@ -46,14 +44,10 @@ class Format(NamedTuple):
     open: Callable[..., Checkpoint]
 
 
-def _open_as(name: str, path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
+def _open_as(name: str, path: Location, *, hub: str, limits: Limits) -> Checkpoint:
     """Few commands meet other formats than safetensors: their readers are imported when they are needed."""
     if name == "safetensors":
         return open_safetensors(path, hub=hub, limits=limits)
-    if name == "adapter":
-        from maskreg.checkpoint import adapter
-
-        return adapter.open_path(path, hub=hub, limits=limits, reopen=reopen)
     if name == "dcp":
         from maskreg.checkpoint import dcp
 
@@ -65,7 +59,6 @@ def _open_as(name: str, path: Location, *, hub: str, limits: Limits, reopen: Reo
 
 _FORMATS = {
     "safetensors": (f"a .safetensors file, a directory with {SINGLE_NAME} or {INDEX_NAME}", is_safetensors),
-    "adapter": (f"a LoRA adapter ({ADAPTER_CONFIG} and its weights)", is_adapter),
     "dcp": ("a distributed PyTorch checkpoint (.metadata and .distcp files)", is_dcp),
     "fsdp": ("a directory with model_world_size_N_rank_K.pt of every process", is_fsdp),
     "torch": (f"a state dict of torch.save (.bin, .pt), a directory with {TORCH_NAME} or {TORCH_INDEX_NAME}", is_torch),
@@ -174,7 +167,7 @@ def not_cached(hub: HubId) -> NotFoundError:
 
 
 _ACCEPTED = ", ".join(known.accepts for known in FORMATS.values()) + (
-    ", safetensors or an adapter in a bucket (s3://BUCKET/PREFIX), or a Hugging Face id org/name[@revision]"
+    ", safetensors in a bucket (s3://BUCKET/PREFIX), or a Hugging Face id org/name[@revision]"
 )
 
 
@@ -182,7 +175,6 @@ def open_checkpoint(
     spec: str | Location,
     *,
     download: bool = False,
-    base: str | Location | None = None,
     limits: Limits = LIMITS,
     options_of: OptionsOf | None = None,
 ) -> Checkpoint:
@@ -190,21 +182,9 @@ def open_checkpoint(
 
     ``spec``: a file or directory of a known format, the URL of one in a bucket, or a hub id ``org/name[@revision]``; a
     path that exists wins. ``download``: fetch a hub model that is not in the cache; otherwise the hub is not asked.
-    ``base``: the model that an adapter was trained on, for one whose own word for it leads nowhere here.
     ``options_of``: how to talk to the service of a bucket, by URL; by default as the AWS chain says.
     """
-    find = partial(_located, options_of=options_of)
-    location = find(spec)
-
-    def reopen(named: str) -> Checkpoint:
-        try:
-            return _open(find(named), download, limits, _refuse)
-        except (NotFoundError, ConfigError):
-            if base is None:
-                raise
-            return _open(find(base), download, limits, _refuse)
-
-    return _open(location, download, limits, reopen)
+    return _open(_located(spec, options_of), download, limits)
 
 
 def _located(spec: str | Location, options_of: OptionsOf | None) -> BucketPath | str:
@@ -223,19 +203,15 @@ def _located(spec: str | Location, options_of: OptionsOf | None) -> BucketPath |
     return location if isinstance(location, BucketPath) else text
 
 
-def _refuse(named: str) -> Checkpoint:
-    raise FormatError(f"{named}: an adapter on an adapter", hint="merge the first one with the package peft")
-
-
-def _open(location: BucketPath | str, download: bool, limits: Limits, reopen: Reopen) -> Checkpoint:
+def _open(location: BucketPath | str, download: bool, limits: Limits) -> Checkpoint:
     if isinstance(location, BucketPath):
         if not location.exists():
             raise NotFoundError(f"{location}: no such object or prefix", hint=_listing(location))
-        return format_of(location).open(location, hub="", limits=limits, reopen=reopen)
+        return format_of(location).open(location, hub="", limits=limits)
     text = location
     path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises for an unknown user
     if os.path.exists(path):  # noqa: PTH110  # Path.exists raises where a parent may not be read
-        return format_of(path).open(path, hub=hub_identity(path), limits=limits, reopen=reopen)
+        return format_of(path).open(path, hub=hub_identity(path), limits=limits)
     hub = HubId.parse(text)
     link = os.path.islink(path)  # noqa: PTH114  # Path.is_symlink raises for a name that is too long
     if hub is None or link:
@@ -243,7 +219,7 @@ def _open(location: BucketPath | str, download: bool, limits: Limits, reopen: Re
         raise NotFoundError(f"{text}: {fault}", hint=f"a checkpoint is {_ACCEPTED}")
     directory = snapshot(hub, download=download)
     try:
-        return format_of(directory).open(directory, hub=hub_identity(directory), limits=limits, reopen=reopen)
+        return format_of(directory).open(directory, hub=hub_identity(directory), limits=limits)
     except NotFoundError as error:
         # An interrupted download leaves a directory without some of its files.
         if download:

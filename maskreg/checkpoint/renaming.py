@@ -257,10 +257,6 @@ class RenamedCheckpoint(Checkpoint):
         """Names of what is never copied."""
         return self._checkpoint.other_weights()
 
-    def locations(self) -> tuple[Location, ...]:
-        """Where everything lies that decides the values."""
-        return self._checkpoint.locations()
-
     def close(self) -> None:
         """Close the checkpoint."""
         self._checkpoint.close()

@@ -243,15 +243,12 @@ class Workspace(Closing):
                 self.note(f"fetched the {part} part of {replace(ref, digest=None)} from {remote.name}")
 
     @contextmanager
-    def checkpoint(
-        self, checkpoint: CheckpointLike, *, download: bool = False, side: str = "", base: Checkpoint | None = None
-    ) -> Iterator[Checkpoint]:
+    def checkpoint(self, checkpoint: CheckpointLike, *, download: bool = False, side: str = "") -> Iterator[Checkpoint]:
         """Open a checkpoint for the time of a ``with``; one that is open already is left open.
 
         Args:
             checkpoint: a path, a hub id, or an open checkpoint.
             side: what it is, such as ``target``; begins the message when it cannot be opened.
-            base: the model that an adapter was trained on, where the one that it names is not here.
 
         Raises:
             UsageError: neither a path, a hub id nor a checkpoint.
@@ -262,19 +259,15 @@ class Workspace(Closing):
             yield checkpoint
             return
         with prefixed(f"{side}: " if side else ""):
-            opened = self.opened_checkpoint(checkpoint, download=download, base=base)
+            opened = self.opened_checkpoint(checkpoint, download=download)
         with closing(opened):
             yield opened
 
-    def opened_checkpoint(
-        self, checkpoint: str | Location, *, download: bool = False, base: Checkpoint | None = None
-    ) -> Checkpoint:
+    def opened_checkpoint(self, checkpoint: str | Location, *, download: bool = False) -> Checkpoint:
         """Open a checkpoint with these settings, for a caller that closes it. See :meth:`checkpoint`."""
         from maskreg.checkpoint import open_checkpoint
 
-        return open_checkpoint(
-            checkpoint, download=download, base=base.path if base else None, options_of=self.settings.options_of
-        )
+        return open_checkpoint(checkpoint, download=download, options_of=self.settings.options_of)
 
     def accept(self, registry: Registry, ref: Ref, allow_rollback: bool) -> str:
         """Take the tag of a remote as it is now, though its log does not continue what this machine has seen of it.

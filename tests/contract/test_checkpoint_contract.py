@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,23 +42,11 @@ TENSORS: Mapping[str, Tensor] = {
 
 SOURCES: Mapping[str, Callable[[Path], Path]] = {
     "safetensors": lambda folder: make_checkpoint(folder, TENSORS),
-    "adapter": lambda folder: without_effect(folder, TENSORS),
     "torch": lambda folder: save_torch(folder, TENSORS),
     "dcp": lambda folder: save_dcp(folder, TENSORS),
     "fsdp": lambda folder: save_torch(folder, TENSORS, "model_world_size_1_rank_0.pt"),
 }
 """By format: writes a checkpoint of :data:`TENSORS` without maskreg, and returns what to open."""
-
-
-def without_effect(folder: Path, tensors: Mapping[str, Tensor]) -> Path:
-    """An adapter whose update is zero, on a base of these tensors."""
-    base = make_checkpoint(folder.with_name("base"), tensors)
-    front = "base_model.model.model.layers.0.mlp.up_proj.lora_"
-    zeros = {f"{front}A.weight": ("F32", np.zeros((2, 70), "<u4")), f"{front}B.weight": bf16((300, 2), scale=0.0)}
-    config = {"peft_type": "LORA", "lora_alpha": 4, "base_model_name_or_path": str(base)}
-    make_checkpoint(folder, zeros, files={"adapter_config.json": json.dumps(config).encode()})
-    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
-    return folder
 
 
 BY_TORCH = {"torch", "dcp", "fsdp"}

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from maskreg.bucket import Location
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.layouts import MERGE, is_adapter
 from maskreg.checkpoint.renaming import dialect_of, same_values
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL
 from maskreg.document import parse_object
@@ -211,6 +210,8 @@ _ADAPTER = re.compile(
 _QUANTIZED = re.compile(
     r".+\.(qweight|qzeros|g_idx|weight_packed|absmax|quant_map|weight_scale_inv|quant_state\..+|SCB|weight_format)"
 )
+
+
 _MERGE = (
     'python -c "from peft import AutoPeftModelForCausalLM as M; import sys; '
     "M.from_pretrained(sys.argv[1], dtype='auto').merge_and_unload().save_pretrained(sys.argv[2])\" {} {}"
@@ -267,11 +268,9 @@ def _adapter(checkpoint: Checkpoint, names: Sequence[str]) -> tuple[str, str]:
         f"is an adapter{of_base}, not a whole model: {counted(len(names), 'tensor')} such as {names[0]}; "
         "it must be merged into its base model first"
     )
-    folder = _folder(checkpoint)
-    if is_adapter(folder):
-        return fault, f"name its folder, which is read as the merged model: {shlex.quote(str(folder))}"
     if not _config(checkpoint, "adapter_config.json"):
-        return fault, MERGE
+        return fault, "merge it with merge_and_unload of the package peft, and save the result"
+    folder = _folder(checkpoint)
     return fault, _MERGE.format(shlex.quote(str(folder)), shlex.quote(f"{folder.absolute()}-merged"))
 
 

@@ -286,7 +286,7 @@ def _row(name: str, sums: _Point, source_energy: float) -> dict[str, Any]:
 
 def _decides(checkpoints: Sequence[Checkpoint], spec: AnalysisSpec, device: str) -> list[object]:
     """Everything that decides the figures of a tensor: the files as they are now, and what is measured."""
-    files = [stamp_of(*checkpoint.locations()) for checkpoint in checkpoints]
+    files = [stamp_of(checkpoint.path) for checkpoint in checkpoints]
     return ["trajectory", files, spec.to_json(), device.partition(":")[0]]
 
 

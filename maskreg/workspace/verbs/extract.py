@@ -87,7 +87,7 @@ def extract(
         space = stack.enter_context(opened(workspace))
         naming = Naming(space, name, careful=not force)
         before = stack.enter_context(space.checkpoint(source, download=download, side="source"))
-        after = stack.enter_context(space.checkpoint(target, download=download, side="target", base=before))
+        after = stack.enter_context(space.checkpoint(target, download=download, side="target"))
         extracted = extract_from(before, after, space.root, **how, progress=progress)
         if naming.head is not None and naming.head.digest == extracted.digest:
             # The same artifact again: what people said about it holds.
