@@ -111,7 +111,11 @@ def test_what_containers_run_can_be_typed(args: list[str]) -> None:
 
 
 def test_what_compose_runs_serves(
-    tmp_path: Path, s3_server: SeaweedFS, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    s3_server: SeaweedFS,
+    postgres: Postgres,
+    programs: Path | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With its servers in place of the containers, and any port in place of 8470."""
     services = COMPOSE["services"]
@@ -129,7 +133,7 @@ def test_what_compose_runs_serves(
     own = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"}
     assert own <= set(services["server"]["environment"])
     log_in(s3_server, monkeypatch)
-    person = Person(tmp_path)
+    person = Person(tmp_path, programs=programs)
     verb, *args = here(services["server"]["command"])
     assert verb == "serve"
     assert "maskreg db upgrade --catalog" in person.run("serve", *args, exit=78)

@@ -96,9 +96,7 @@ def test_what_a_page_tells_to_type_runs(
         # Another server may have the port that the page names.
         (port,) = free_ports(1)
         text = text.replace("maskreg serve ", f"maskreg serve --port {port} ").replace("8470", str(port))
-    # The first commands of a new user start as they are installed.
-    warmed = str(page) != "README.md"
-    run(text, folder, environment, request.getfixturevalue("programs") if warmed else None)
+    run(text, folder, environment, request.getfixturevalue("programs"))
     if str(page) in ALONE:
         # What it leaves in a clone, besides what this test has put there, git does not offer to add.
         paths = [path for path in folder.iterdir() if not re.match("demo$|registry$|config.toml$|block", path.name)]

@@ -5,9 +5,10 @@ of its own. :func:`programs` starts the server, and puts programs of two names i
 
     maskreg extract A B  ->  {"words", "folder", "environment"} and its three streams
     python block1.py     ->  the same
+    SIGINT, SIGTERM      ->  the number of the signal, as one byte
                          <-  the exit code, as text
 
-Servers and what else runs until it is killed are no such commands: those start as they are installed.
+When the program is killed, so is what runs for it.
 """
 
 import atexit
@@ -16,6 +17,7 @@ import importlib
 import json
 import os
 import pkgutil
+import signal
 import socket
 import subprocess
 import sys
@@ -27,27 +29,24 @@ from pathlib import Path
 _STREAMS = (0, 1, 2)
 
 _PROGRAM = """#!/bin/sh
-case "$1" in {cold}) exec {real} "$@" ;; esac
-exec {python} -IS {here} {socket} {name} "$@"
+{cold}exec {python} -IS {here} {socket} {name} "$@"
 """
 
 
 @contextmanager
 def programs(folder: Path) -> Iterator[Path]:
     """A folder that is to come first in ``PATH``, whose programs the server runs as long as this lasts."""
-    names = {"maskreg": "serve | worker | follow", "python": "-*"}
+    # Options of Python mean what they mean to a real one.
+    names = {"maskreg": "", "python": f'case "$1" in -*) exec {sys.executable} "$@" ;; esac\n'}
     path = folder / "bin"
     path.mkdir()
     for name, cold in names.items():
-        real = Path(sys.executable).with_name(name)
-        text = _PROGRAM.format(
-            cold=cold, real=real, python=sys.executable, here=__file__, socket=folder / "socket", name=name
-        )
+        text = _PROGRAM.format(cold=cold, python=sys.executable, here=__file__, socket=folder / "socket", name=name)
         (path / name).write_text(text)
         (path / name).chmod(0o755)
     # Without its folder on the path: a test's file may have the name of a package that transformers looks for.
     argv = [sys.executable, "-P", __file__, str(folder / "socket")]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder)}
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
@@ -61,13 +60,14 @@ def serve(path: str) -> None:
     """Import what takes long, then run what arrives at a socket, each in a process of its own."""
     import maskreg_cli
     import torch  # noqa: F401
-    from transformers import AutoModelForCausalLM, Qwen3ForCausalLM, Trainer  # noqa: F401
+    from transformers import AutoModelForCausalLM, Qwen3ForCausalLM  # noqa: F401
+    from trl import SFTTrainer  # noqa: F401
 
     import maskreg
 
     for package in (maskreg_cli, maskreg):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.startswith(("maskreg.service", "maskreg.sync.verl", "maskreg.sync.vllm")):
+            if not module.name.startswith(("maskreg.sync.verl", "maskreg.sync.vllm")):
                 importlib.import_module(module.name)
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as server:
@@ -93,6 +93,7 @@ def _run(connection: socket.socket) -> None:
     from maskreg_cli.start import main
 
     data, streams, _, _ = socket.recv_fds(connection, 1 << 20, len(_STREAMS))
+    threading.Thread(target=_obey, args=(connection,), daemon=True).start()
     wanted = json.loads(data)
     for stream, number in zip(streams, _STREAMS, strict=True):
         os.dup2(stream, number)
@@ -121,6 +122,15 @@ def _run(connection: socket.socket) -> None:
     os._exit(0)
 
 
+def _obey(connection: socket.socket) -> None:
+    # The main thread may wait in a call that only a signal of its own interrupts.
+    main = threading.main_thread().ident
+    assert main is not None
+    while signals := connection.recv(1):
+        signal.pthread_kill(main, signals[0])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def hand_over(path: str, words: list[str]) -> int:
     """Have a command or a script run by the server.
 
@@ -130,6 +140,8 @@ def hand_over(path: str, words: list[str]) -> int:
     request = {"words": words, "folder": str(Path.cwd()), "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: connection.sendall(bytes([number])))
         socket.send_fds(connection, [json.dumps(request).encode()], _STREAMS)
         return int(connection.recv(16) or 1)
 

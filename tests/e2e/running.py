@@ -21,7 +21,7 @@ MASKREG = str(Path(sys.executable).with_name("maskreg"))
 class Person:
     """A user with a home of their own: settings, local registry, seen checkpoints.
 
-    Commands that are waited for are those in ``programs``, if it is given.
+    Commands are those in ``programs``, if it is given.
     """
 
     def __init__(self, home: Path, extra: Mapping[str, str] | None = None, programs: Path | None = None) -> None:
@@ -42,7 +42,10 @@ class Person:
     def start(self, *args: str | Path, **kwargs: Any) -> subprocess.Popen[bytes]:
         """Start a command and do not wait."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen([MASKREG, *map(str, args)], env=self.env, cwd=self.home, **{**pipes, **kwargs})
+        program = MASKREG if self.programs is None else str(self.programs / "maskreg")
+        return subprocess.Popen(
+            [program, *map(str, args)], **{"env": self.env, "cwd": self.home, **pipes, **kwargs}
+        )
 
     def run(self, *args: str | Path, exit: int = 0) -> str:
         """Run a command that must end with ``exit``; gives stdout, and stderr when it is to fail."""

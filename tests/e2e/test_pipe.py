@@ -169,8 +169,8 @@ def test_a_reader_that_leaves_early_is_no_error_to_talk_about(stage: Person) -> 
     assert done.stderr.decode() == "141\n"
 
 
-def test_an_interrupted_apply_leaves_nothing(tmp_path: Path) -> None:
-    person = Person(tmp_path / "person")
+def test_an_interrupted_apply_leaves_nothing(tmp_path: Path, programs: Path | None) -> None:
+    person = Person(tmp_path / "person", programs=programs)
     source, target = big_pair(person.home, 64)
     person.run("extract", source, target, "--name", "opd")
     for number, said in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")):

@@ -6,7 +6,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,16 @@ from typing import Any
 import pytest
 
 from tests.e2e.running import Person, same_files
+from tests.servers import free_ports
 from tests.train.making import make_model, make_target, sums
 
 FEW = ["--batch-size", "4", "-c", "learning_rate=1e-3", "-c", "seed=5"]
 
 
 @pytest.fixture(scope="module")
-def person(tmp_path_factory: pytest.TempPathFactory) -> Person:
+def person(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Person:
     """A user with a mask called ``toy`` of a checkpoint that is called ``source``."""
-    someone = Person(tmp_path_factory.mktemp("trainer"), {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
+    someone = Person(tmp_path_factory.mktemp("trainer"), {"CUDA_VISIBLE_DEVICES": ""}, programs)
     source = make_model(someone.home / "source", seed=1)
     someone.run("extract", source, make_target(source, someone.home / "target"), "--name", "toy")
     sums(someone.home / "data.jsonl")
@@ -72,17 +72,12 @@ def test_a_run_that_was_killed_and_interrupted_gives_the_same_bits(person: Perso
 
 def test_two_processes_train_what_one_does_and_one_goes_on_with_it(person: Person) -> None:
     words = command("-c", "max_steps=4", "-c", "save_steps=2", "--dtype", "float32", "--json", "-o", "two")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*torchrun, "-m", "maskreg", *words],
-        cwd=person.home,
-        env=person.env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    two = json.loads(done.stdout)
+    (port,) = free_ports(1)
+    group = {**person.env, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    ranks = [person.start(*words, env={**group, "RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")]
+    said = [process.communicate() for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], said
+    two = json.loads(said[0][0])
     assert two["environments"][0]["processes"] == 2
     run = person.home / "two"
     (run / "summary.json").unlink()

@@ -13,7 +13,7 @@ from tests.repository import ROOT
 from tests.service.test_serve import serving
 
 
-def test_two_lines_start_a_server_and_open_its_page(tmp_path: Path) -> None:
+def test_two_lines_start_a_server_and_open_its_page(tmp_path: Path, programs: Path | None) -> None:
     lines = [
         shlex.split(line, comments=True)
         for block in blocks((ROOT / "README.md").read_text())
@@ -30,12 +30,13 @@ def test_two_lines_start_a_server_and_open_its_page(tmp_path: Path) -> None:
             answer = server.get(answer.headers["location"], None)
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/html")
-        share(str(server.said["url"]), str(server.said["token"]), tmp_path)
+        share(str(server.said["url"]), str(server.said["token"]), tmp_path, programs)
 
 
-def share(url: str, token: str, folder: Path) -> None:
+def share(url: str, token: str, folder: Path, programs: Path | None) -> None:
     """Push from one home and pull into another, each with a token of its own."""
-    admin, reader = Person(folder / "ada", {"MASKREG_TOKEN": token}), Person(folder / "bob")
+    admin = Person(folder / "ada", {"MASKREG_TOKEN": token}, programs)
+    reader = Person(folder / "bob", programs=programs)
     tensors = {"model.layers.0.mlp.up_proj.weight": bf16((64, 64), 1)}
     source = make_checkpoint(folder / "source", tensors)
     target = make_checkpoint(folder / "target", {name: moved(tensor, 0.4, 2) for name, tensor in tensors.items()})

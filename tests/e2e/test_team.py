@@ -52,11 +52,12 @@ def held_up(person: Person, store: Store) -> subprocess.Popen[bytes]:
     raise AssertionError("every push was too quick to be caught")
 
 
-def test_two_pushes_race_for_one_tag(tmp_path: Path) -> None:
+def test_two_pushes_race_for_one_tag(tmp_path: Path, programs: Path | None) -> None:
     """One starts, reads the tag, and is held up; the other wins meanwhile; the first learns who."""
     url = (tmp_path / "remote").as_uri()
     store = open_store(url)
-    people = [Person(tmp_path / name) for name in ("slow", "quick")]
+    # What is stopped has to be the command itself.
+    people = [Person(tmp_path / "slow"), Person(tmp_path / "quick", programs=programs)]
     for person in people:
         person.run("remote", "add", "team", url)
     slow, quick = people

@@ -64,8 +64,8 @@ def serving(person: Person, *args: str, stop: signal.Signals = signal.SIGTERM) -
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Person:
-    return Person(tmp_path / "person")
+def person(tmp_path: Path, programs: Path | None) -> Person:
+    return Person(tmp_path / "person", programs=programs)
 
 
 def test_the_first_start_tells_a_token_and_later_ones_do_not(person: Person) -> None:
@@ -227,10 +227,10 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
+def lab(tmp_path: Path, programs: Path | None) -> Lab:
     source, target = big_pair(tmp_path / "models", 32)
     target = target.rename(tmp_path / "target")
-    server, client = Person(tmp_path / "server"), Person(tmp_path / "client")
+    server, client = (Person(tmp_path / name, programs=programs) for name in ("server", "client"))
     server.run("extract", source, target, "--name", "team/opd", "--family", "toy")
     options: tuple[str, ...] = ("--jobs", "1", "--sources", str(source.parent), "--outputs", str(tmp_path / "outputs"))
     return Lab(server, client, options, source, target, tmp_path / "outputs")
