@@ -188,7 +188,9 @@ def kernels(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | None]:
     """A folder of commands that start with all that they import, for the front of ``PATH``; None without torch."""
-    with warm.programs(tmp_path_factory.mktemp("warm")) if HAS_TORCH else nullcontext() as folder:
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with warm.programs(shared / "warm") if HAS_TORCH else nullcontext() as folder:
         yield folder
 
 

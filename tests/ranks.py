@@ -1,17 +1,12 @@
-"""Scripts that several processes run together, as torchrun runs them; each process writes what it has seen.
-
-``python -m tests.ranks SCRIPT DIRECTORY COUNT`` imports torch once and forks for each process.
-"""
+"""Scripts that several processes run together, as torchrun runs them; each process writes what it has seen."""
 
 from __future__ import annotations
 
 import json
 import os
-import runpy
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from tests.repository import ROOT
 from tests.servers import free_ports
@@ -20,46 +15,32 @@ _SECONDS = 300
 _RESULTS = "results.json"
 
 
-def in_processes(script: str, directory: Path, count: int, **variables: str) -> list[dict[str, Any]]:
+def in_processes(programs: Path, script: str, directory: Path, count: int, **variables: str) -> list[dict[str, Any]]:
     """Run a script, which ends with :func:`write_results`, in so many processes; returns what each wrote.
 
     Args:
+        programs: the folder of a Python that has imported torch, see :mod:`tests.warm`.
         script: its path in the repository.
         directory: its one argument.
         count: processes.
         variables: of its environment.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.ranks", script, str(directory), str(count)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    results: list[dict[str, Any]] = json.loads((directory / _RESULTS).read_text())
-    assert len(results) == count
-    return results
-
-
-def main(script: str, directory: str, count: str) -> int:
-    """Run a script in each process; returns how many of them failed."""
-    # Once, with all that every process would import when it first distributes a tensor.
-
     (port,) = free_ports(1)
-    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": count}
-    children = []
-    for rank in map(str, range(int(count))):
-        if child := os.fork():
-            children.append(child)
-            continue
-        os.environ.update(group, RANK=rank, LOCAL_RANK=rank)
-        sys.argv = [script, directory]
-        runpy.run_path(script, run_name="__main__")
-        return 1
-    return sum(os.waitpid(child, 0)[1] != 0 for child in children)
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "PYTHONPATH": str(ROOT)}
+    processes = [
+        subprocess.Popen(
+            [programs / "python", script, directory],
+            cwd=ROOT,
+            env={**os.environ, **group, "RANK": rank, "LOCAL_RANK": rank, **variables},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in map(str, range(count))
+    ]
+    said = [process.communicate(timeout=_SECONDS)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * count, said
+    results: list[dict[str, Any]] = json.loads((directory / _RESULTS).read_text())
+    return results
 
 
 def write_results(directory: Path, result: dict[str, Any]) -> None:
@@ -71,14 +52,3 @@ def write_results(directory: Path, result: dict[str, Any]) -> None:
     if dist.get_rank() == 0:
         (directory / _RESULTS).write_text(json.dumps(results))
     dist.destroy_process_group()
-
-
-def end_process() -> NoReturn:
-    """End this process without shutting the interpreter down, in which a thread of Gloo may abort it."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

@@ -12,6 +12,7 @@ When the program is killed, so is what runs for it.
 """
 
 import atexit
+import fcntl
 import gc
 import importlib
 import json
@@ -35,31 +36,50 @@ _PROGRAM = """#!/bin/sh
 
 @contextmanager
 def programs(folder: Path) -> Iterator[Path]:
-    """A folder that is to come first in ``PATH``, whose programs the server runs as long as this lasts."""
+    """A folder that is to come first in ``PATH``, whose programs a server runs as long as this lasts.
+
+    All processes that name the same folder share the server: the first one starts it, and ends it after all others.
+    """
+    folder.mkdir(exist_ok=True)
+    path = folder / "socket"
+    with (folder / "starting").open("w") as starting, (folder / "users").open("w") as users:
+        fcntl.flock(starting, fcntl.LOCK_EX)
+        fcntl.flock(users, fcntl.LOCK_SH)
+        server = None if path.exists() else _started(folder, path)
+        fcntl.flock(starting, fcntl.LOCK_UN)
+        try:
+            yield folder / "bin"
+        finally:
+            if server is not None:
+                fcntl.flock(users, fcntl.LOCK_EX)
+                path.unlink()
+                server.kill()
+                server.communicate()
+
+
+def _started(folder: Path, path: Path) -> subprocess.Popen[str]:
     # Options of Python mean what they mean to a real one.
     names = {"maskreg": "", "python": f'case "$1" in -*) exec {sys.executable} "$@" ;; esac\n'}
-    path = folder / "bin"
-    path.mkdir()
+    (folder / "bin").mkdir(exist_ok=True)
     for name, cold in names.items():
-        text = _PROGRAM.format(cold=cold, python=sys.executable, here=__file__, socket=folder / "socket", name=name)
-        (path / name).write_text(text)
-        (path / name).chmod(0o755)
+        program = folder / "bin" / name
+        program.write_text(_PROGRAM.format(cold=cold, python=sys.executable, here=__file__, socket=path, name=name))
+        program.chmod(0o755)
     # Without its folder on the path: a test's file may have the name of a package that transformers looks for.
-    argv = [sys.executable, "-P", __file__, str(folder / "socket")]
+    argv = [sys.executable, "-P", __file__, str(path)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline() == "ready\n"
-        try:
-            yield path
-        finally:
-            server.kill()
+    server = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    assert server.stdout.readline() == "ready\n"
+    return server
 
 
 def serve(path: str) -> None:
     """Import what takes long, then run what arrives at a socket, each in a process of its own."""
     import maskreg_cli
-    import torch  # noqa: F401
+    import torch._dynamo
+    import torch.distributed.fsdp
+    import torch.distributed.tensor.experimental  # noqa: F401
     from transformers import AutoModelForCausalLM, Qwen3ForCausalLM  # noqa: F401
     from trl import SFTTrainer  # noqa: F401
 
@@ -105,6 +125,7 @@ def _run(connection: socket.socket) -> None:
     os.chdir(wanted["folder"])
     os.environ.clear()
     os.environ.update(wanted["environment"])
+    sys.path += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = wanted["words"]
     code = 0
     # What a script raises ends this process, and so the connection.

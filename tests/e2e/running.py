@@ -43,9 +43,7 @@ class Person:
         """Start a command and do not wait."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         program = MASKREG if self.programs is None else str(self.programs / "maskreg")
-        return subprocess.Popen(
-            [program, *map(str, args)], **{"env": self.env, "cwd": self.home, **pipes, **kwargs}
-        )
+        return subprocess.Popen([program, *map(str, args)], **{"env": self.env, "cwd": self.home, **pipes, **kwargs})
 
     def run(self, *args: str | Path, exit: int = 0) -> str:
         """Run a command that must end with ``exit``; gives stdout, and stderr when it is to fail."""

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 
 import maskreg
 from maskreg.errors import MaskregError
-from tests.ranks import end_process, write_results
+from tests.ranks import write_results
 
 
 class Model(torch.nn.Module):
@@ -78,4 +78,3 @@ def main(directory: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    end_process()

@@ -28,7 +28,7 @@ from maskreg.flow.apply.staging import stage
 from maskreg.store.file import FileStore
 from maskreg.update.delta import Delta
 from tests.checkpoints import Tensor, bf16, f32, moved
-from tests.ranks import end_process, write_results
+from tests.ranks import write_results
 
 SHARDED: dict[str, tuple[int, ...]] = {
     "rows": (2100, 2003),
@@ -245,4 +245,3 @@ def main(directory: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    end_process()

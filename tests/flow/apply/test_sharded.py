@@ -53,10 +53,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ranks(directory: Path) -> list[dict[str, Any]]:
+def ranks(programs: Path, directory: Path) -> list[dict[str, Any]]:
     """What :mod:`tests.flow.apply.sharding` wrote, for each process."""
     script = "tests/flow/apply/sharding.py"
-    return in_processes(script, directory, 2, MASKREG_HOME=str(directory / "home"))
+    return in_processes(programs, script, directory, 2, MASKREG_HOME=str(directory / "home"))
 
 
 @pytest.mark.usefixtures("quiet")

@@ -58,9 +58,9 @@ def opened(home: Path) -> Iterator[maskreg.Workspace]:
 
 
 @pytest.fixture(scope="module")
-def ranks(world: int, directory: Path) -> list[dict[str, Any]]:
+def ranks(programs: Path, world: int, directory: Path) -> list[dict[str, Any]]:
     """What :mod:`tests.flow.publish.sharding` wrote, for each process."""
-    return in_processes("tests/flow/publish/sharding.py", directory, world)
+    return in_processes(programs, "tests/flow/publish/sharding.py", directory, world)
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,7 @@ def test_links_are_those_of_one_process(ranks: list[dict[str, Any]], alone: list
     assert others == [dict.fromkeys(placements(world), [""] * 3)] * (world - 1)
 
 
+@TWO
 @pytest.mark.usefixtures("quiet")
 def test_results_are_those_of_saved_folders(ranks: list[dict[str, Any]], directory: Path, world: int) -> None:
     source = directory / "step-0"

@@ -1,6 +1,6 @@
-"""Processes that share a model: ``python -m tests.train.optim.world FOLDER`` runs the checks of every world in turn.
+"""Processes that share a model: ``python tests/train/optim/world.py FOLDER`` runs the checks of every world in turn.
 
-One process imports torch and forks the others; each writes down which checks held. Gradients come from seeded whole
+One process forks the others; each writes down which checks held. Gradients come from seeded whole
 tensors, so that they are the same in any number of processes, and so must be every bit of what is trained with them.
 """
 
@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,9 @@ def make(net: torch.nn.Module, **options: Any) -> MaskedAdamW:
     return MaskedAdamW(net.named_parameters(), mask=masks(), **{"max_grad_norm": 1.0, **ADAMW, **options})
 
 
+@cache
 def alone(steps: int = IN_ALL, dtype: torch.dtype = torch.bfloat16, **options: Any) -> tuple[Net, MaskedAdamW]:
-    """The same run without other processes."""
+    """The same run without other processes; nothing changes it afterwards."""
     net = Net(dtype)
     optimizer = make(net, **options)
     train(net, optimizer, 0, steps)
@@ -163,10 +165,10 @@ def check(rank: int, world: int, folder: Path, name: str, checks: dict[str, Call
 
 def main(folder: Path) -> None:
     """Run the worlds, one after another."""
-    # Every process would import it when it first distributes a tensor.
-    import torch._dynamo
-
     from tests.train.optim import sharing, sharing_loops
+
+    # Once for all worlds.
+    alone()
 
     torch.set_num_threads(1)
     known = {**vars(sharing), **vars(sharing_loops)}
