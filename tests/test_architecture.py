@@ -90,7 +90,6 @@ MANY_PARAMETERS = {
     "maskreg.live.triton_leaves._hash": "a Triton kernel takes pointers and sizes one by one",
     "maskreg.train.optim.triton_kernels.accumulate": "a Triton kernel takes pointers and sizes one by one",
     "maskreg.train.optim.triton_kernels.adamw": "a Triton kernel takes pointers and sizes one by one",
-    "maskreg.train.optim.triton_kernels.sgd": "a Triton kernel takes pointers and sizes one by one",
 }
 """Functions that may take more, and why."""
 

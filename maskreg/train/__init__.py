@@ -2,14 +2,13 @@
 
 from maskreg.train.hooks.attach import Attachment, LostUpdateWarning, attach
 from maskreg.train.masks import artifact_of, mask_of
-from maskreg.train.optimizers import Masked, MaskedAdamW, MaskedSGD, changed
+from maskreg.train.optimizers import Masked, MaskedAdamW, changed
 
 __all__ = [
     "Attachment",
     "LostUpdateWarning",
     "Masked",
     "MaskedAdamW",
-    "MaskedSGD",
     "artifact_of",
     "attach",
     "changed",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from maskreg.errors import UsageError
 from maskreg.train.masks import MaskLike, mask_of
 from maskreg.train.optim.any_optimizer import PackedOptimizer
 from maskreg.train.optim.gradients import GradientMode
-from maskreg.train.optim.masked import FusedOptimizer, MaskedOptimizer, Params
+from maskreg.train.optim.masked import MaskedOptimizer, Params, flat_of
 from maskreg.train.optim.options import Clip, NonFinite
-from maskreg.train.optim.step import AdamWStep, AdamWUpdate, Backend, Operands, SGDStep, SGDUpdate
+from maskreg.train.optim.parameter import MaskedParameter, in_batches
+from maskreg.train.optim.state import begin_master, begin_state
+from maskreg.train.optim.step import AdamWStep, AdamWUpdate, Backend, Operands
 
 
-class MaskedAdamW(FusedOptimizer):
+class MaskedAdamW(MaskedOptimizer):
     """AdamW (Loshchilov and Hutter, arXiv 1711.05101) on the coordinates of a mask.
 
     State takes 12 bytes per masked coordinate of bf16 weights, 8 of fp32 ones, and 3/16 of a byte per coordinate.
@@ -46,48 +49,44 @@ class MaskedAdamW(FusedOptimizer):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults, resolve=mask_of, **options)
 
-    def _vectors(self, group: dict[str, Any]) -> tuple[str, ...]:
-        return ("exp_avg", "exp_avg_sq")
+    def _state_of(self, item: MaskedParameter) -> dict[str, Any]:
+        state = super()._state_of(item)
+        begin_state(item, state, ("exp_avg", "exp_avg_sq"))
+        return state
 
-    def _update_of(
-        self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float
-    ) -> AdamWUpdate:
-        beta1, beta2 = map(float, group["betas"])
-        lr, eps, weight_decay = (float(group[name]) for name in ("lr", "eps", "weight_decay"))
-        step = AdamWStep(lr, beta1, beta2, eps, weight_decay, int(state["step"]), factor)
-        return AdamWUpdate(operands, state["exp_avg"], state["exp_avg_sq"], step)
+    def _update(self, parameters: Iterable[MaskedParameter], factor: float) -> None:
+        """Update parameters by their gradients times the clip factor, one call a backend."""
+        for batch in in_batches(parameters):
+            together: defaultdict[Backend, list[AdamWUpdate]] = defaultdict(list)
+            copies = []
+            for item in batch:
+                gradient = self._store.of(item)
+                if gradient is None:
+                    continue
+                weights, state = item.weights, self._state_of(item)
+                flat = flat_of(weights)
+                if weights.element_size() < 4:
+                    begin_master(item, state, flat, self._backend_of(flat))
+                else:
+                    state.pop("master", None)  # the parameter was narrower at the last step
+                state["step"] += 1
+                if item.bits.nnz:
+                    step = _step_of(item.group, int(state["step"]), factor)
+                    operands = Operands(flat, gradient, item.bits, state.get("master"))
+                    update = AdamWUpdate(operands, state["exp_avg"], state["exp_avg_sq"], step)
+                    together[self._backend_of(flat, gradient.values)].append(update)
+                    if not weights.is_contiguous():
+                        copies.append((weights, flat))
+            for backend, updates in together.items():
+                backend.update(updates)
+            for weights, flat in copies:
+                weights.copy_(flat.reshape(weights.shape))
 
 
-class MaskedSGD(FusedOptimizer):
-    """SGD on the coordinates of a mask, with momentum or without.
-
-    Args:
-        params: see :class:`maskreg.train.optim.MaskedOptimizer`, also for ``options``.
-        lr: learning rate.
-        momentum: decay of the velocity; 0 keeps none.
-        weight_decay: times the weights, added to the gradient.
-        nesterov: Nesterov momentum.
-    """
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 1e-3,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        **options: Any,
-    ) -> None:
-        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
-        super().__init__(params, defaults, resolve=mask_of, **options)
-
-    def _vectors(self, group: dict[str, Any]) -> tuple[str, ...]:
-        return ("momentum_buffer",) if group["momentum"] else ()
-
-    def _update_of(self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float) -> SGDUpdate:
-        lr, momentum, weight_decay = (float(group[name]) for name in ("lr", "momentum", "weight_decay"))
-        step = SGDStep(lr, momentum, weight_decay, group["nesterov"], int(state["step"]), factor)
-        return SGDUpdate(operands, state["momentum_buffer"] if momentum else None, step)
+def _step_of(group: dict[str, Any], number: int, factor: float) -> AdamWStep:
+    beta1, beta2 = map(float, group["betas"])
+    lr, eps, weight_decay = (float(group[name]) for name in ("lr", "eps", "weight_decay"))
+    return AdamWStep(lr, beta1, beta2, eps, weight_decay, number, -factor if group["maximize"] else factor)
 
 
 class Masked(PackedOptimizer):
@@ -153,6 +152,6 @@ def changed(optimizer: Any) -> Iterator[tuple[str, npt.NDArray[np.int64], npt.ND
     if not isinstance(optimizer, MaskedOptimizer):
         raise UsageError(
             f"{type(optimizer).__name__} does not know what it can change",
-            hint="train with MaskedAdamW, MaskedSGD or Masked",
+            hint="train with MaskedAdamW or Masked",
         )
     return optimizer.changed()

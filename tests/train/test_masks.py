@@ -17,7 +17,7 @@ from maskreg.mask.packed import TensorMask, pack
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.settings import Settings
-from maskreg.train import MaskedAdamW, MaskedSGD, attach, mask_of
+from maskreg.train import MaskedAdamW, attach, mask_of
 from tests.checkpoints import bf16, moved
 from tests.flow.making import extracted, opened
 
@@ -40,11 +40,11 @@ def published(home: Path, folder: Path) -> Artifact:
     return made
 
 
-def trained(mask: Any, kind: Any = MaskedAdamW) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def trained(mask: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Weights before and after two steps."""
     model = net()
     before = [p.detach().clone() for p in model.parameters()]
-    optimizer = kind(model.named_parameters(), 0.1, mask=mask)
+    optimizer = MaskedAdamW(model.named_parameters(), 0.1, mask=mask)
     for _ in range(2):
         model(torch.ones(3, 16, dtype=torch.bfloat16)).float().square().sum().backward()
         optimizer.step()
@@ -52,12 +52,11 @@ def trained(mask: Any, kind: Any = MaskedAdamW) -> tuple[list[torch.Tensor], lis
     return before, [p.detach() for p in model.parameters()]
 
 
-@pytest.mark.parametrize("kind", [MaskedAdamW, MaskedSGD])
-def test_names_artifacts_and_masks_mean_the_same(kind: type[Any], tmp_path: Path) -> None:
+def test_names_artifacts_and_masks_mean_the_same(tmp_path: Path) -> None:
     made = published(Settings.load().home, tmp_path)
-    _, by_name = trained("toy", kind)
+    _, by_name = trained("toy")
     for mask in (f"toy@{made.digest}", made, made.mask, maskreg.pull("toy")):
-        before, after = trained(mask, kind)
+        before, after = trained(mask)
         assert all(torch.equal(one, other) for one, other in zip(by_name, after, strict=True))
         for was, now, name in zip(before, after, NAMES, strict=True):
             inside = torch.from_numpy(made.mask[name].to_bool())
@@ -164,14 +163,13 @@ def test_booleans_of_another_model() -> None:
         trained({**mask, **more})
 
 
-@pytest.mark.parametrize("kind", [MaskedAdamW, MaskedSGD])
-def test_a_mask_without_coordinates_is_refused(kind: type[Any]) -> None:
+def test_a_mask_without_coordinates_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no coordinate of 0\.weight, 2\.weight, so nothing would be trained"):
-        trained(booleans(0.0), kind)
+        trained(booleans(0.0))
     # Any coordinate is enough; a tensor may have none.
     mask = booleans(0.0)
     mask["2.weight"][1, 2] = True
-    before, after = trained(mask, kind)
+    before, after = trained(mask)
     assert [int((was != now).sum()) for was, now in zip(before, after, strict=True)] == [0, 1]
 
 

@@ -29,16 +29,13 @@ typedef struct {
     const void *gradient;  // [numel], unless it is packed
     const float *packed;   // [nnz], the gradient; or NULL
     float *master;         // [nnz]; or NULL, where weights are fp32
-    float *first;          // [nnz], first moment or velocity; or NULL
-    float *second;         // [nnz], second moment; or NULL
+    float *first;          // [nnz], first moment
+    float *second;         // [nnz], second moment
 } maskreg_tensors;
 
-// Rules of steps, and their numbers; AdamWFactors and SGDNumbers explain them.
-enum { MASKREG_ADAMW, MASKREG_SGD, MASKREG_MOMENTUM, MASKREG_NESTEROV };
+// The numbers of a step of AdamW; AdamWFactors explains them.
 typedef struct {
-    float scale;
-    float keep, part1, beta2, part2, root, eps, size;  // of AdamW
-    float decay, momentum, rate;                       // of the others
+    float scale, keep, part1, beta2, part2, root, eps, size;
 } maskreg_step;
 
 // Ranges of words of several tensors. Threads that are given the same share the work.
@@ -51,7 +48,6 @@ typedef struct {
 
 // A step of one tensor.
 typedef struct {
-    int32_t rule;
     maskreg_step step;
     maskreg_tensors tensors;
     maskreg_bits mask;

@@ -1,4 +1,4 @@
-// Steps of optimizers on a range of a mask's words: maskreg/train/optim/cpu_steps.py defines what is computed.
+// Steps of AdamW on a range of a mask's words, as maskreg/train/optim/cpu_steps.py describes them.
 //
 // Where vectors help, three cursors follow each other through a block of words:
 //
@@ -52,11 +52,11 @@ typedef struct {
 } chunk;
 
 // Ask for the state of a later chunk.
-INLINE void fetch_state(int32_t rule, const maskreg_tensors *t, int64_t nnz, int64_t entry) {
+INLINE void fetch_state(const maskreg_tensors *t, int64_t nnz, int64_t entry) {
     const int64_t later = entry + STATE_AHEAD;
     if (later + CHUNK > nnz) return;
-    if (rule != MASKREG_SGD) fetch(t->first + later, CHUNK * sizeof(float));
-    if (rule == MASKREG_ADAMW) fetch(t->second + later, CHUNK * sizeof(float));
+    fetch(t->first + later, CHUNK * sizeof(float));
+    fetch(t->second + later, CHUNK * sizeof(float));
     if (t->master) fetch(t->master + later, CHUNK * sizeof(float));
 }
 
@@ -70,37 +70,37 @@ static void load_slopes(const maskreg_tensors *t, const chunk *c, float scale, f
     }
 }
 
-INLINE void update_entries(int32_t rule, int64_t bytes, const maskreg_step *s, const maskreg_tensors *t, const chunk *c,
+INLINE void update_entries(int64_t bytes, const maskreg_step *s, const maskreg_tensors *t, const chunk *c,
                            const float *restrict slopes, int64_t n) {
     const int64_t entry = c->base + c->at;
     float *restrict values = c->weights->floats + c->at, *restrict master = t->master;
     float *restrict first = t->first, *restrict second = t->second;
     uint16_t *restrict codes = c->weights->codes + c->at;
     FOR_EACH(i, n) {
-        float m = rule == MASKREG_SGD ? 0 : first[entry + i], v = rule == MASKREG_ADAMW ? second[entry + i] : 0;
+        float m = first[entry + i], v = second[entry + i];
         float value = bytes == BF16 ? value_of(codes[i], master[entry + i]) : values[i];
-        value = updated(rule, s, value, slopes[i], &m, &v);
-        if (rule != MASKREG_SGD) first[entry + i] = m;
-        if (rule == MASKREG_ADAMW) second[entry + i] = v;
+        value = updated(s, value, slopes[i], &m, &v);
+        first[entry + i] = m;
+        second[entry + i] = v;
         if (bytes == BF16) master[entry + i] = value;
         if (bytes == BF16) codes[i] = narrowed(value);
         else values[i] = value;
     }
 }
 
-INLINE void update_chunk(int32_t rule, const maskreg_step *step, const maskreg_tensors *t, const chunk *c) {
+INLINE void update_chunk(const maskreg_step *step, const maskreg_tensors *t, const chunk *c) {
     _Alignas(64) float slopes[CHUNK];
     const maskreg_step s = *step;
     load_slopes(t, c, s.scale, slopes);
     // Whole chunks apart, because the length of their loops is known.
-    if (t->weight_bytes == BF16 && c->n == CHUNK) update_entries(rule, BF16, &s, t, c, slopes, CHUNK);
-    else if (t->weight_bytes == BF16) update_entries(rule, BF16, &s, t, c, slopes, c->n);
-    else if (c->n == CHUNK) update_entries(rule, FP32, &s, t, c, slopes, CHUNK);
-    else update_entries(rule, FP32, &s, t, c, slopes, c->n);
+    if (t->weight_bytes == BF16 && c->n == CHUNK) update_entries(BF16, &s, t, c, slopes, CHUNK);
+    else if (t->weight_bytes == BF16) update_entries(BF16, &s, t, c, slopes, c->n);
+    else if (c->n == CHUNK) update_entries(FP32, &s, t, c, slopes, CHUNK);
+    else update_entries(FP32, &s, t, c, slopes, c->n);
 }
 
-INLINE void step_block(int32_t rule, const maskreg_step *s, const maskreg_tensors *t, const maskreg_bits *mask,
-                       int64_t begin, int64_t end) {
+INLINE void step_block(const maskreg_step *s, const maskreg_tensors *t, const maskreg_bits *mask, int64_t begin,
+                       int64_t end) {
     packed_values gradient, weights;
     const int64_t base = mask->rank[begin];
     int64_t spread = begin, packed = 0;
@@ -109,8 +109,8 @@ INLINE void step_block(int32_t rule, const maskreg_step *s, const maskreg_tensor
         for (; spread < w && mask->rank[spread + 1] - base <= c.at; spread++)
             spread_word(t->weights, t->weight_bytes, mask, spread, &weights, mask->rank[spread] - base);
         if (packed - c.at >= CHUNK) {
-            fetch_state(rule, t, mask->nnz, base + c.at);
-            update_chunk(rule, s, t, &c);
+            fetch_state(t, mask->nnz, base + c.at);
+            update_chunk(s, t, &c);
             c.at += CHUNK;
         }
         if (!t->packed) pack_word(t->gradient, t->gradient_bytes, mask, w, &gradient, packed);
@@ -119,15 +119,15 @@ INLINE void step_block(int32_t rule, const maskreg_step *s, const maskreg_tensor
     }
     for (; c.at < packed; c.at += c.n) {
         c.n = least(CHUNK, packed - c.at);
-        update_chunk(rule, s, t, &c);
+        update_chunk(s, t, &c);
     }
     for (; spread < end; spread++)
         spread_word(t->weights, t->weight_bytes, mask, spread, &weights, mask->rank[spread] - base);
 }
 
 // Each masked coordinate by itself, where it lies.
-INLINE void step_each(int32_t rule, int64_t bytes, const maskreg_step *step, const maskreg_tensors *tensors,
-                      const maskreg_bits *mask, int64_t begin, int64_t end) {
+INLINE void step_each(int64_t bytes, const maskreg_step *step, const maskreg_tensors *tensors, const maskreg_bits *mask,
+                      int64_t begin, int64_t end) {
     const maskreg_step s = *step;
     const maskreg_tensors t = *tensors;
     int64_t entry = mask->rank[begin];
@@ -137,11 +137,11 @@ INLINE void step_each(int32_t rule, int64_t bytes, const maskreg_step *step, con
             const float slope = t.packed ? t.packed[entry] : float_at(t.gradient, t.gradient_bytes, i);
             float *floats = t.weights;
             uint16_t *codes = t.weights;
-            float m = rule == MASKREG_SGD ? 0 : t.first[entry], v = rule == MASKREG_ADAMW ? t.second[entry] : 0;
+            float m = t.first[entry], v = t.second[entry];
             float value = bytes == BF16 ? value_of(codes[i], t.master[entry]) : floats[i];
-            value = updated(rule, &s, value, slope * s.scale, &m, &v);
-            if (rule != MASKREG_SGD) t.first[entry] = m;
-            if (rule == MASKREG_ADAMW) t.second[entry] = v;
+            value = updated(&s, value, slope * s.scale, &m, &v);
+            t.first[entry] = m;
+            t.second[entry] = v;
             if (bytes == BF16) t.master[entry] = value;
             if (bytes == BF16) codes[i] = narrowed(value);
             else floats[i] = value;
@@ -149,24 +149,20 @@ INLINE void step_each(int32_t rule, int64_t bytes, const maskreg_step *step, con
     }
 }
 
-INLINE void step_words(int32_t rule, const maskreg_step *s, const maskreg_tensors *t, const maskreg_bits *mask,
-                       int64_t begin, int64_t end) {
+static void step_words(const maskreg_step *s, const maskreg_tensors *t, const maskreg_bits *mask, int64_t begin,
+                       int64_t end) {
     for (int64_t at = begin, stop; at < end; at = stop) {
         stop = least(at + BLOCK, end);
-        if (is_dense(mask, at, stop, t->weight_bytes)) step_block(rule, s, t, mask, at, stop);
-        else if (t->weight_bytes == BF16) step_each(rule, BF16, s, t, mask, at, stop);
-        else step_each(rule, FP32, s, t, mask, at, stop);
+        if (is_dense(mask, at, stop, t->weight_bytes)) step_block(s, t, mask, at, stop);
+        else if (t->weight_bytes == BF16) step_each(BF16, s, t, mask, at, stop);
+        else step_each(FP32, s, t, mask, at, stop);
     }
 }
 
 void maskreg_take_steps(const maskreg_ranges *ranges, const maskreg_update *updates) {
     for (range own = {0}; take_range(ranges, &own);) {
         const maskreg_update *u = updates + own.tensor;
-        const int64_t begin = own.begin, end = least(own.end, u->mask.count);
-        if (u->rule == MASKREG_ADAMW) step_words(MASKREG_ADAMW, &u->step, &u->tensors, &u->mask, begin, end);
-        else if (u->rule == MASKREG_SGD) step_words(MASKREG_SGD, &u->step, &u->tensors, &u->mask, begin, end);
-        else if (u->rule == MASKREG_MOMENTUM) step_words(MASKREG_MOMENTUM, &u->step, &u->tensors, &u->mask, begin, end);
-        else step_words(MASKREG_NESTEROV, &u->step, &u->tensors, &u->mask, begin, end);
+        step_words(&u->step, &u->tensors, &u->mask, own.begin, least(own.end, u->mask.count));
     }
 }
 

@@ -1,5 +1,5 @@
-// What a step does to one coordinate, and how its weight gets from and to bf16. maskreg/train/optim/cpu_steps.py and
-// rounding.py define both.
+// What a step does to one coordinate, and how its weight gets from and to bf16. All arithmetic is fp32 in the order that
+// is written here, without fused multiply-add: bits depend on neither processor nor threads, except for NaN payloads.
 #ifndef MASKREG_UPDATES_H
 #define MASKREG_UPDATES_H
 
@@ -49,19 +49,11 @@ INLINE float value_of(uint16_t code, float master) {
     return float_of(is_its_rounding ? wide : (uint32_t)code << 16);
 }
 
-// A value after a step; `first` and `second` are updated, if the rule has them. Where the rule is a constant, a loop over
-// this has no branches.
-INLINE float updated(int32_t rule, const maskreg_step *s, float value, float slope, float *first, float *second) {
-    if (rule == MASKREG_ADAMW) {
-        *first = *first + s->part1 * (slope - *first);
-        *second = *second * s->beta2 + s->part2 * slope * slope;
-        return value * s->keep - s->size * *first / (sqrtf(*second) * s->root + s->eps);
-    }
-    // Adding 0 times a weight would change what is not finite.
-    if (s->decay != 0) slope = slope + s->decay * value;
-    if (rule == MASKREG_SGD) return value - s->rate * slope;
-    *first = *first * s->momentum + slope;
-    return value - s->rate * (rule == MASKREG_NESTEROV ? slope + s->momentum * *first : *first);
+// A value after a step of AdamW; `first` and `second`, its moments, are updated.
+INLINE float updated(const maskreg_step *s, float value, float slope, float *first, float *second) {
+    *first = *first + s->part1 * (slope - *first);
+    *second = *second * s->beta2 + s->part2 * slope * slope;
+    return value * s->keep - s->size * *first / (sqrtf(*second) * s->root + s->eps);
 }
 
 #endif

@@ -15,7 +15,7 @@ from transformers.trainer_callback import ExportableState
 from maskreg.errors import MaskregError
 from maskreg.train.hooks.attach import Attachment, attach
 from maskreg.train.masks import MaskLike
-from maskreg.train.optimizers import Masked, MaskedAdamW, MaskedSGD
+from maskreg.train.optimizers import Masked, MaskedAdamW
 
 
 class _Taken(float):
@@ -55,11 +55,6 @@ def masked(
 ) -> tuple[type[Masked], dict[str, Any]]:
     """The same for an optimizer of another class (:class:`maskreg.train.Masked`), whose other numbers are options."""
     return Masked, {"optimizer": optimizer, "lr": args.learning_rate, **_clipping(args), "mask": mask, **options}
-
-
-def masked_sgd(args: TrainingArguments, mask: MaskLike, **options: Any) -> tuple[type[MaskedSGD], dict[str, Any]]:
-    """The same for SGD, whose momentum is an option."""
-    return MaskedSGD, {"lr": args.learning_rate, **_clipping(args), "mask": mask, **options}
 
 
 def _clipping(args: TrainingArguments) -> dict[str, float]:

@@ -18,7 +18,6 @@ from functools import cache
 import numpy as np
 import torch
 from torch.optim.adamw import adamw as torch_adamw
-from torch.optim.sgd import sgd as torch_sgd
 
 from maskreg.extras import install_command
 from maskreg.live.memory import CODES
@@ -26,9 +25,7 @@ from maskreg.mask.packed import PAD_BITS
 from maskreg.train.optim.bits import SLICE_WORDS, Bits, Slice
 from maskreg.train.optim.cpu_steps import (
     Codes,
-    Floats,
     MaskWords,
-    SGDNumbers,
     TensorCodes,
     Update,
     Values,
@@ -42,8 +39,6 @@ from maskreg.train.optim.step import (
     Backend,
     Gradient,
     Operands,
-    SGDStep,
-    SGDUpdate,
 )
 
 
@@ -88,29 +83,13 @@ class Plain(Backend):
             )
             _scatter(operands.weights, part, offsets, values)
 
-    def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
-        """See :class:`maskreg.train.optim.step.Backend`."""
-        for part, offsets in operands.bits.masked_slices():
-            values = _values(operands, part, offsets)
-            torch_sgd(
-                [values],
-                [_gradient(operands.gradient, part, offsets, step.scale)],
-                [None if velocity is None else velocity[part.entries]],
-                foreach=False,
-                weight_decay=step.weight_decay,
-                momentum=step.momentum,
-                lr=step.lr,
-                dampening=0.0,
-                nesterov=step.nesterov,
-                maximize=False,
-            )
-            _scatter(operands.weights, part, offsets, values)
-
 
 def _values(operands: Operands, part: Slice, offsets: torch.Tensor) -> torch.Tensor:
     """fp32 values to update: gathered weights, or a view of the master copy, with weights that were loaded taken in.
 
-    See :func:`maskreg.train.optim.cpu_steps.take_masters`.
+    A step leaves every weight as the rounding of its master. One that is anything else was written since, by
+    ``load_state_dict`` or an average of weights, and counts: with the master ``0x3F80_4000``, the weight ``0x3F80``
+    becomes that, but ``0x3F90`` stays ``0x3F90_0000``.
     """
     weights = operands.weights[part.coordinates].index_select(0, offsets)
     if operands.master is None:
@@ -159,25 +138,14 @@ class Cpu(Backend):
         """See :class:`maskreg.train.optim.step.Backend`."""
         self.update([AdamWUpdate(operands, exp_avg, exp_avg_sq, step)])
 
-    def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
+    def update(self, each: Sequence[AdamWUpdate]) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
-        self.update([SGDUpdate(operands, velocity, step)])
-
-    def update(self, each: Sequence[AdamWUpdate | SGDUpdate]) -> None:
-        """See :class:`maskreg.train.optim.step.Backend`."""
-        take_steps([_adamw(update) if isinstance(update, AdamWUpdate) else _sgd(update) for update in each])
-
-
-def _adamw(update: AdamWUpdate) -> Update:
-    operands, exp_avg, exp_avg_sq, step = update
-    return Update(_tensors(operands, exp_avg, exp_avg_sq), _mask(operands.bits), step.factors())
-
-
-def _sgd(update: SGDUpdate) -> Update:
-    operands, velocity, step = update
-    scale, decay, momentum, rate = map(np.float32, (step.scale, step.weight_decay, step.momentum, step.lr))
-    numbers = SGDNumbers(scale, decay, momentum, rate, step.nesterov)
-    return Update(_tensors(operands, velocity, None), _mask(operands.bits), numbers)
+        take_steps(
+            [
+                Update(_tensors(operands, exp_avg, exp_avg_sq), _mask(operands.bits), step.factors())
+                for operands, exp_avg, exp_avg_sq, step in each
+            ]
+        )
 
 
 def _codes(values: torch.Tensor) -> Codes:
@@ -188,16 +156,13 @@ def _codes(values: torch.Tensor) -> Codes:
     return values.numpy().view(np.uint32)
 
 
-def _tensors(operands: Operands, first: torch.Tensor | None, second: torch.Tensor | None) -> TensorCodes:
+def _tensors(operands: Operands, first: torch.Tensor, second: torch.Tensor) -> TensorCodes:
     weights, slopes, packed = _codes(operands.weights), operands.gradient.values, operands.gradient.packed
     if (operands.master is None) == (weights.itemsize == 2):
         raise ValueError("bf16 weights have masters, fp32 weights have none")
-    gradient = (weights[:0], slopes.numpy()) if packed else (_codes(slopes), _EMPTY)
-    return TensorCodes(weights, *gradient, *map(_entries, (operands.master, first, second)))
-
-
-def _entries(state: torch.Tensor | None) -> Floats:
-    return _EMPTY if state is None else state.numpy()
+    dense, entries = (weights[:0], slopes.numpy()) if packed else (_codes(slopes), _EMPTY)
+    master = _EMPTY if operands.master is None else operands.master.numpy()
+    return TensorCodes(weights, dense, entries, master, first.numpy(), second.numpy())
 
 
 def _mask(bits: Bits) -> MaskWords:

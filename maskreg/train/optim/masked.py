@@ -29,9 +29,9 @@ from maskreg.train.optim.options import (
     check_numbers,
     total_norm,
 )
-from maskreg.train.optim.parameter import MaskedParameter, in_batches, refuse_fewer, refuse_replicas
-from maskreg.train.optim.state import MASK, begin_master, begin_state, fingerprint_of, restored, saved
-from maskreg.train.optim.step import AdamWUpdate, Backend, Operands, SGDUpdate
+from maskreg.train.optim.parameter import MaskedParameter, refuse_fewer, refuse_replicas
+from maskreg.train.optim.state import MASK, begin_master, fingerprint_of, restored, saved
+from maskreg.train.optim.step import Backend
 
 Params = Iterable[torch.Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, torch.Tensor]]
 
@@ -39,7 +39,7 @@ _COPIED = ("_resolve", "_clipping", "_mode", "_backend", "_given")
 
 
 class MaskedOptimizer(torch.optim.Optimizer):
-    """What AdamW and SGD on a mask have in common.
+    """What optimizers on a mask have in common.
 
     Coordinates outside the mask keep their bits: they take part in no operation, so neither weight decay nor clipping,
     foreign state or rounding can move them. State is fp32 and packed to the masked coordinates; for weights narrower
@@ -316,53 +316,6 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self.state.clear()
         self.state.update(states)
         self._loaded = {}
-
-
-class FusedOptimizer(MaskedOptimizer):
-    """A masked optimizer whose step a backend takes at once: moments, master and weights in one pass."""
-
-    def _update(self, parameters: Iterable[MaskedParameter], factor: float) -> None:
-        """Update parameters by their gradients times the clip factor, one call a backend."""
-        for batch in in_batches(parameters):
-            together: defaultdict[Backend, list[AdamWUpdate | SGDUpdate]] = defaultdict(list)
-            copies = []
-            for item in batch:
-                gradient = self._store.of(item)
-                if gradient is None:
-                    continue
-                weights, state = item.weights, self._state_of(item)
-                flat = flat_of(weights)
-                if weights.element_size() < 4:
-                    begin_master(item, state, flat, self._backend_of(flat))
-                else:
-                    state.pop("master", None)  # the parameter was narrower at the last step
-                state["step"] += 1
-                if item.bits.nnz:
-                    operands = Operands(flat, gradient, item.bits, state.get("master"))
-                    signed = -factor if item.group["maximize"] else factor
-                    update = self._update_of(operands, item.group, state, signed)
-                    together[self._backend_of(flat, gradient.values)].append(update)
-                    if not weights.is_contiguous():
-                        copies.append((weights, flat))
-            for backend, updates in together.items():
-                backend.update(updates)
-            for weights, flat in copies:
-                weights.copy_(flat.reshape(weights.shape))
-
-    @abstractmethod
-    def _vectors(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """Names of the packed vectors in the state of a group's parameters, beside the master copy."""
-
-    @abstractmethod
-    def _update_of(
-        self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float
-    ) -> AdamWUpdate | SGDUpdate:
-        """The update of one tensor by the options of its group, gradients multiplied by ``factor``."""
-
-    def _state_of(self, item: MaskedParameter) -> dict[str, Any]:
-        state = super()._state_of(item)
-        begin_state(item, state, self._vectors(item.group))
-        return state
 
 
 def flat_of(weights: torch.Tensor) -> torch.Tensor:

@@ -160,7 +160,6 @@ SET_ASIDE: Mapping[str, str] = {
     "amsgrad": "it needs the largest second moment so far as well",
     "capturable": "steps read their number on the host",
     "differentiable": "steps are taken without autograd",
-    "dampening": "the velocity adds gradients undamped",
 }
 """Options of PyTorch's optimizers that masked ones do not have, and why; what switches them off is taken."""
 

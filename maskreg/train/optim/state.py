@@ -5,7 +5,7 @@ In memory, the state of one parameter covers its local part::
     step     fp32, 0-D
     mask     uint8 [16], fingerprint of the whole mask
     master   fp32 [nnz here], of weights narrower than fp32
-    exp_avg, exp_avg_sq or momentum_buffer, fp32 [nnz here]
+    exp_avg, exp_avg_sq, fp32 [nnz here], or what another optimizer keeps
 
 Saved, every vector is in the order of the whole mask, ``[nnz]``; for sharded parameters as a DTensor in even chunks,
 which checkpoints know how to gather, split again and load.

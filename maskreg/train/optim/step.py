@@ -68,18 +68,6 @@ class AdamWStep:
         )
 
 
-@dataclass(frozen=True)
-class SGDStep:
-    """One step of SGD with momentum as in Sutskever et al. (ICML 2013), as torch.optim.SGD takes it."""
-
-    lr: float
-    momentum: float
-    weight_decay: float
-    nesterov: bool
-    step: int
-    scale: float = 1.0
-
-
 @dataclass(frozen=True, eq=False)
 class Gradient:
     """The gradient of one tensor.
@@ -120,14 +108,6 @@ class AdamWUpdate(NamedTuple):
     step: AdamWStep
 
 
-class SGDUpdate(NamedTuple):
-    """A step of SGD on one tensor; the velocity is fp32 ``[nnz]``, None without momentum."""
-
-    operands: Operands
-    velocity: torch.Tensor | None
-    step: SGDStep
-
-
 class Backend(Protocol):
     """Updates tensors, one or many. State is fp32 ``[nnz]``, in the order of coordinates."""
 
@@ -144,17 +124,11 @@ class Backend(Protocol):
     def adamw(self, operands: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, step: AdamWStep) -> None:
         """Take one step of AdamW."""
 
-    def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
-        """Take one step of SGD."""
-
     def square_sums(self, each: Sequence[tuple[torch.Tensor, Bits | None]]) -> list[torch.Tensor]:
         """:meth:`square_sum` of each tensor."""
         return [self.square_sum(values, bits) for values, bits in each]
 
-    def update(self, each: Sequence[AdamWUpdate | SGDUpdate]) -> None:
+    def update(self, each: Sequence[AdamWUpdate]) -> None:
         """Take a step of each tensor; no two share memory that is written."""
         for update in each:
-            if isinstance(update, AdamWUpdate):
-                self.adamw(*update)
-            else:
-                self.sgd(*update)
+            self.adamw(*update)

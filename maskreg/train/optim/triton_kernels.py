@@ -62,7 +62,7 @@ def _rounded(value: tl.tensor, kind: tl.constexpr) -> tl.tensor:
 def _taken(master: tl.tensor, entry: tl.tensor, chosen: tl.tensor, old: tl.tensor) -> tl.tensor:
     """Masters of a block's masked coordinates, but the weight where that is not what its master rounds to.
 
-    See :func:`maskreg.train.optim.cpu_steps.take_masters`.
+    As in :mod:`maskreg.train.optim.backends`.
     """
     kept = tl.load(master + entry, mask=chosen, other=0.0)
     return tl.where(_rounded(kept, old.dtype) == old, kept, _widened(old))
@@ -125,39 +125,6 @@ def adamw(
         value = value * keep - size * first / (tl.sqrt(second) * root + eps)
         tl.store(exp_avg + entry, first, mask=chosen)
         tl.store(exp_avg_sq + entry, second, mask=chosen)
-        if MASTER:
-            tl.store(master + entry, value, mask=chosen)
-        tl.store(weights + i, tl.where(chosen, _rounded(value, old.dtype), old), mask=inside)
-
-
-@_kernel
-def sgd(
-    weights: tl.tensor, gradient: tl.tensor, octets: tl.tensor, rank: tl.tensor, numel: tl.tensor,
-    velocity: tl.tensor, master: tl.tensor,
-    scale: tl.tensor, decay: tl.tensor, momentum: tl.tensor, rate: tl.tensor,
-    PACKED: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, MASTER: tl.constexpr,
-    BLOCK: tl.constexpr, WORD: tl.constexpr,
-) -> None:  # fmt: skip
-    """Take a step of SGD."""
-    block = tl.program_id(0)
-    i = _coordinates(block, BLOCK)
-    inside = i < numel
-    bits = _bits(octets, i, inside)
-    if tl.sum(bits, axis=0) > 0:
-        chosen = bits != 0
-        entry = _entries(rank, block, bits, BLOCK, WORD)
-        slope = _slopes(gradient, i, inside, entry, chosen, PACKED) * scale
-        old = tl.load(weights + i, mask=inside, other=0)
-        value = _taken(master, entry, chosen, old) if MASTER else _widened(old)
-        slope = tl.where(decay == 0, slope, slope + decay * value)
-        if MOMENTUM:
-            fast = tl.load(velocity + entry, mask=chosen, other=0.0) * momentum + slope
-            tl.store(velocity + entry, fast, mask=chosen)
-            if NESTEROV:
-                slope += momentum * fast
-            else:
-                slope = fast
-        value -= rate * slope
         if MASTER:
             tl.store(master + entry, value, mask=chosen)
         tl.store(weights + i, tl.where(chosen, _rounded(value, old.dtype), old), mask=inside)

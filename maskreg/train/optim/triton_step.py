@@ -15,7 +15,7 @@ import torch
 from maskreg.mask.packed import PAD_BITS
 from maskreg.train.optim import triton_kernels
 from maskreg.train.optim.bits import Bits
-from maskreg.train.optim.step import AdamWStep, Backend, Operands, SGDStep
+from maskreg.train.optim.step import AdamWStep, Backend, Operands
 
 _BLOCK = 1024
 """Coordinates of a program."""
@@ -49,33 +49,20 @@ class Triton(Backend):
 
     def adamw(self, operands: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, step: AdamWStep) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
-        state = exp_avg, exp_avg_sq, _or_unread(operands.master, exp_avg)
-        self._step("adamw", operands, *state, *step.factors())
-
-    def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
-        """See :class:`maskreg.train.optim.step.Backend`."""
-        state = _or_unread(velocity, operands.weights), _or_unread(operands.master, operands.weights)
-        numbers = float(step.scale), float(step.weight_decay), float(step.momentum), float(step.lr)
-        self._step("sgd", operands, *state, *numbers, MOMENTUM=velocity is not None, NESTEROV=step.nesterov)
-
-    def _step(self, name: str, operands: Operands, *rest: Any, **options: bool) -> None:
         if not operands.bits.nnz:
             return
         weights, packed = operands.weights, operands.gradient.packed
         slopes = operands.gradient.values if packed else _codes(operands.gradient.values)
-        options |= {"PACKED": packed, "MASTER": operands.master is not None}
-        sizes = {"BLOCK": _BLOCK, "WORD": PAD_BITS}
-        self._launch(name, weights, _codes(weights), slopes, *_mask(operands.bits), *rest, **options, **sizes)
+        # A launch needs some address for a master that the kernel does not read.
+        state = exp_avg, exp_avg_sq, exp_avg if operands.master is None else operands.master
+        tensors = _codes(weights), slopes, *_mask(operands.bits), *state
+        options = {"PACKED": packed, "MASTER": operands.master is not None, "BLOCK": _BLOCK, "WORD": PAD_BITS}
+        self._launch("adamw", weights, *tensors, *step.factors(), **options)
 
     def _launch(self, name: str, like: torch.Tensor, *args: Any, programs: int | None = None, **options: Any) -> None:
         programs = programs or -(-like.numel() // _BLOCK)
         with _LOCK, _on(like.device):
             getattr(triton_kernels, name)[(programs,)](*args, **options, enable_fp_fusion=False)
-
-
-def _or_unread(state: torch.Tensor | None, placeholder: torch.Tensor) -> torch.Tensor:
-    """State, or else a tensor that the kernel does not read: a launch needs some address."""
-    return placeholder if state is None else state
 
 
 def _codes(values: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from maskreg.flow.publish.saving import save_like, state_of
 from maskreg.live.memory import DTYPES
 from maskreg.mask.packed import Mask
 from maskreg.tensors.info import FLOAT
-from maskreg.train.hooks.trainer import MaskCallback, masked_adamw, masked_sgd
+from maskreg.train.hooks.trainer import MaskCallback, masked, masked_adamw
 from maskreg.train.retrain.folder import RunFolder
 from maskreg.train.retrain.prepare import NOT_LOADED, PreparedRun, load_function
 from maskreg.train.retrain.setup import RECIPES, arguments, calling, trl
@@ -75,8 +75,10 @@ def _trainer(run: PreparedRun, source: Checkpoint, folder: RunFolder) -> Any:
         trainer = make(model=model, args=args, train_dataset=run.records, processing_class=run.tokenizer, **own)
     if recipe.takes == "loss" and setup.function:
         trainer.compute_loss_func = load_function(setup.function)
-    optimizer = masked_sgd if setup.config["optim"] == "sgd" else masked_adamw
-    trainer.optimizer_cls_and_kwargs = optimizer(args, run.mask, gradients=gradients)
+    if setup.config["optim"] == "sgd":
+        trainer.optimizer_cls_and_kwargs = masked(args, torch.optim.SGD, run.mask, gradients=gradients)
+    else:
+        trainer.optimizer_cls_and_kwargs = masked_adamw(args, run.mask, gradients=gradients)
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(MaskCallback())
     return trainer

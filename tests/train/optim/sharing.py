@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from maskreg.errors import DataError, UsageError
 from maskreg.live.shards import layout_of, local_of
-from maskreg.train import Masked, MaskedAdamW, MaskedSGD, changed
+from maskreg.train import Masked, MaskedAdamW, changed
 from maskreg.train.optim import MaskedOptimizer
 from maskreg.train.optim.gradients import PackedGradient
 from tests.train.optim.world import (  # fmt: skip
@@ -386,7 +386,7 @@ def share_of_another_process(folder: Path) -> None:
 
 def other_optimizers(folder: Path) -> None:
     makers: list[Callable[..., MaskedOptimizer]] = [
-        partial(MaskedSGD, lr=0.1, momentum=0.9, weight_decay=0.1),
+        partial(Masked, optimizer=torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.1),
         partial(Masked, optimizer=torch.optim.NAdam, lr=0.1, max_grad_norm=1.0),
     ]
     for maker in makers:

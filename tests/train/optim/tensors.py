@@ -10,14 +10,11 @@ import torch
 
 from maskreg.mask.packed import pack
 from maskreg.train.optim.bits import Bits
-from maskreg.train.optim.step import AdamWStep, Backend, Gradient, Operands, SGDStep
+from maskreg.train.optim.step import AdamWStep, Backend, Gradient, Operands
 
 ODDITIES = (float("nan"), float("inf"), float("-inf"), -0.0, 1e-41)
 
 LR = 1e-3
-
-KINDS = ["adamw", "sgd", "momentum", "nesterov momentum"]
-"""What :func:`steps` takes steps of."""
 
 
 @dataclass
@@ -29,7 +26,7 @@ class Task:
         slopes: dense gradient, one for each step.
         moved: the mask as booleans.
         bits: and as a backend takes it.
-        state: fp32 ``[nnz]``: first moment or velocity, second moment, and the master copy or None.
+        state: fp32 ``[nnz]``: first moment, second moment, and the master copy or None.
     """
 
     weights: torch.Tensor
@@ -70,18 +67,13 @@ def task(
     return Task(weights, slopes, inside, bits, (first, second, master))
 
 
-def steps(on: Task, backend: Backend, kind: str, packed: bool, scale: float = 0.5) -> None:
-    """Take a step with each gradient."""
+def steps(on: Task, backend: Backend, packed: bool, scale: float = 0.5) -> None:
+    """Take a step of AdamW with each gradient."""
     first, second, master = on.state
     for number, slopes in enumerate(on.slopes):
         gradient = Gradient(slopes[on.moved].float() if packed else slopes, packed)
         operands = Operands(on.weights, gradient, on.bits, master)
-        if kind == "adamw":
-            adam = AdamWStep(LR, 0.9, 0.99, 1e-8, 0.1, number + 1, scale)
-            backend.adamw(operands, first, second, adam)
-        else:
-            sgd = SGDStep(LR, 0.9 if "m" in kind else 0.0, 0.1, "nesterov" in kind, number + 1, scale)
-            backend.sgd(operands, first if sgd.momentum else None, sgd)
+        backend.adamw(operands, first, second, AdamWStep(LR, 0.9, 0.99, 1e-8, 0.1, number + 1, scale))
 
 
 def same(got: Task, wanted: Task) -> None:

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from maskreg.errors import DataError
-from maskreg.train import Masked, MaskedAdamW, MaskedSGD
+from maskreg.train import Masked, MaskedAdamW
 from maskreg.train.optim import MaskedOptimizer
 from tests.train.optim.training import masked, model, run
 
 MAKERS: list[tuple[Callable[..., MaskedOptimizer], dict[str, Any]]] = [
     (MaskedAdamW, {}),
-    (MaskedSGD, {"momentum": 0.9}),
+    (Masked, {"optimizer": torch.optim.SGD, "momentum": 0.9}),
     (Masked, {"optimizer": torch.optim.NAdam}),
 ]
 

@@ -31,7 +31,7 @@ def test_steps_and_sums_are_those_of_pytorch_and_frozen_coordinates_keep_their_b
 
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("name", ["adamw", "sgd", "accumulate", "square_sum"])
+@pytest.mark.parametrize("name", ["adamw", "accumulate", "square_sum"])
 def test_the_kernels_compile_where_there_is_no_gpu(
     name: str, dtype: torch.dtype, capability: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,7 +48,7 @@ def test_the_kernels_compile_where_there_is_no_gpu(
     elif name == "square_sum":
         Triton().square_sum(one.slopes[0], one.bits)
     else:
-        steps(one, Triton(), "nesterov momentum" if name == "sgd" else name, packed=False)
+        steps(one, Triton(), packed=False)
     assert compiled(kernel, recorder, capability)
 
 

@@ -12,7 +12,7 @@ import torch
 from maskreg.mask.packed import PAD_BITS
 from maskreg.train.optim.backends import Cpu, Plain
 from maskreg.train.optim.bits import SLICE_WORDS, Bits
-from maskreg.train.optim.step import AdamWStep, Backend, Gradient, Operands, SGDStep
+from maskreg.train.optim.step import AdamWStep, Backend, Gradient, Operands
 
 MOST = 64 << 20
 NUMEL = 17 * SLICE_WORDS * PAD_BITS
@@ -30,7 +30,7 @@ def tensors() -> tuple[torch.Tensor, Bits, list[torch.Tensor]]:
 @pytest.mark.parametrize("backend", [Plain(), Cpu()], ids=lambda backend: type(backend).__name__)
 @pytest.mark.parametrize(
     ("work", "packed"),
-    [("adamw", False), ("sgd", True), ("accumulate", False), ("square_sum", False), ("square_sum of all", True)],
+    [("adamw", False), ("adamw", True), ("accumulate", False), ("square_sum", False), ("square_sum of all", True)],
 )
 def test_the_workspace_is_bounded(
     work: str,
@@ -42,10 +42,9 @@ def test_the_workspace_is_bounded(
     weights, bits, (first, second, master, slopes) = tensors
     gradient = Gradient(slopes if packed else weights.clone(), packed)
     on = Operands(weights, gradient, bits, master)
-    adam, sgd = AdamWStep(1e-3, 0.9, 0.99, 1e-8, 0.1, 1, 0.5), SGDStep(1e-3, 0.9, 0.1, True, 1, 0.5)
+    adam = AdamWStep(1e-3, 0.9, 0.99, 1e-8, 0.1, 1, 0.5)
     does: dict[str, Callable[[], object]] = {
         "adamw": lambda: backend.adamw(on, first, second, adam),
-        "sgd": lambda: backend.sgd(on, first, sgd),
         "accumulate": lambda: backend.accumulate(first, gradient.values, bits),
         "square_sum": lambda: backend.square_sum(gradient.values, bits),
         "square_sum of all": lambda: backend.square_sum(gradient.values, None),
