@@ -102,11 +102,6 @@ class SpanMerger:
 
     def _exact(self, tile: Tile, source: Bits, targets: Sequence[Bits], dtype: str) -> Bits:
         merged = self.method.merge(tile)
-        if self.method.gives == "values":
-            result = stored_bits(merged.reshape(-1), dtype)
-            for target, values in zip(reversed(targets), reversed(tile.targets), strict=True):
-                replace(result, target, (merged == values).reshape(-1))
-            return result
         flat = merged.reshape(-1)
         result = stored_bits((tile.source + merged).reshape(-1), dtype)
         replace(result, source, flat == 0)
@@ -139,13 +134,11 @@ class SpanMerger:
                 at = slice(first, min(first + step, bits.source.size))
                 shape = (-1, row) if row else (-1,)
                 source = fp32_of(bits.source[at], dtype)
-                targets = [fp32_of(target[at], dtype) for target in bits.targets]
-                updates = [target - source for target in targets]
-                nonfinite = _without_nonfinite(source, targets, updates)
+                updates = [fp32_of(target[at], dtype) - source for target in bits.targets]
+                nonfinite = _without_nonfinite(source, updates)
                 yield (
                     Tile(
                         source.reshape(shape),
-                        [target.reshape(shape) for target in targets],
                         [update.reshape(shape) for update in updates],
                         recipe.weights,
                         recipe.settings,
@@ -169,7 +162,7 @@ def add_up(sums: Sums, more: Sums) -> Sums:
     return sums + more if sums.size else more
 
 
-def _without_nonfinite(source: Floats, targets: Sequence[Floats], updates: Sequence[Floats]) -> _Bools | None:
+def _without_nonfinite(source: Floats, updates: Sequence[Floats]) -> _Bools | None:
     """Set updates and numbers to 0 where any is not finite; None where all are finite."""
     # A sum is finite only if all its terms are, and adding up is faster than looking at each.
     if all(np.isfinite(np.add.reduce(update)) for update in updates):
@@ -177,7 +170,7 @@ def _without_nonfinite(source: Floats, targets: Sequence[Floats], updates: Seque
     nonfinite = ~np.isfinite(updates[0])
     for update in updates[1:]:
         nonfinite |= ~np.isfinite(update)
-    for values in (source, *targets, *updates):
+    for values in (source, *updates):
         values[nonfinite] = 0
     return nonfinite if nonfinite.any() else None
 

@@ -42,7 +42,7 @@ def merged(
     weights: Sequence[float] | None = None,
     **given: Any,
 ) -> dict[str, npt.NDArray[Any]]:
-    """The merged model in fp32, or in fp64 by a formula whose sums no order of additions fixes."""
+    """The merged model in fp32."""
     s = {key: setting.default for key, setting in METHODS[method].settings.items()} | given
     w = [1.0] * len(targets) if weights is None else weights
     updates = [{name: target[name] - source[name] for name in source} for target in targets]
@@ -52,9 +52,7 @@ def merged(
     result = {}
     for name, values in source.items():
         own = [update[name] for update in updates]
-        if method in VALUES:
-            result[name] = VALUES[method]([target[name] for target in targets], w, s)
-        elif method in DRAWN:
+        if method in DRAWN:
             words = [drawn(method, name, digest, values.size, s["seed"]).reshape(values.shape) for digest in digests]
             kept = [DRAWN[method](u, word, s) for u, word in zip(own, words, strict=False)]
             kept = resized(own, kept) if s["rescale"] == "l1" else kept
@@ -117,11 +115,6 @@ def only(update: Floats, places: npt.NDArray[np.int64]) -> Floats:
     return kept.reshape(update.shape)
 
 
-def ties_per_tensor(updates: Updates, weights: Weights, s: Settings) -> Floats:
-    number = max(1, int(s["density"] * updates[0].size)) if s["density"] else 0
-    return combined([only(u, order(u)[:number]) for u in updates], weights, s)
-
-
 def breadcrumbs(updates: Updates, weights: Weights, s: Settings) -> Floats:
     kept = []
     for update in updates:
@@ -159,26 +152,6 @@ def model_stock(updates: Updates, weights: Weights, s: Settings) -> Floats:
     return added(updates) / F32(count) * F32(count * cosine / (1 + (count - 1) * cosine))
 
 
-def slerp(values: Updates, weights: Weights, s: Settings) -> Floats:
-    t = s["t"]
-    first, second = (v.astype(np.float64).reshape(-1) for v in values)
-    norms = math.sqrt((first * first).sum()) * math.sqrt((second * second).sum())
-    cosine = (first * second).sum() / norms
-    if cosine > 0.9995:
-        return F32(1 - t) * values[0] + F32(t) * values[1]
-    angle = math.acos(cosine)
-    a, b = (math.sin(share * angle) / math.sin(angle) for share in (1 - t, t))
-    return F32(a) * values[0] + F32(b) * values[1]
-
-
-def nearswap(updates: Updates, weights: Weights, s: Settings) -> Floats:
-    """The weight of the change is min(1, t / its size)."""
-    t = s["t"]
-    size = np.abs(updates[0])
-    weight = np.minimum(F32(t) / np.maximum(size, np.finfo(F32).tiny), F32(1))
-    return np.where(size <= F32(t), updates[0], np.sign(updates[0]) * F32(t) * (weight > 0)).astype(F32)
-
-
 def sce(updates: Updates, weights: Weights, s: Settings) -> Floats:
     """Select by variance, weigh by the mean square, erase what has not the sign of the sum."""
     stacked = np.stack(updates)
@@ -193,44 +166,6 @@ def sce(updates: Updates, weights: Weights, s: Settings) -> Floats:
     over = added(np.where(a, u * w, F32(0)) for a, u, w in zip(agree, stacked, shares, strict=True))
     under = added(a * w for a, w in zip(agree, shares, strict=True))
     return np.where(under == 0, F32(0), over / np.where(under == 0, F32(1), under)).astype(F32)
-
-
-def multislerp(updates: Updates, weights: Weights, s: Settings) -> npt.NDArray[np.float64]:
-    """Towards the mean of the directions, then along the mean of their projections onto its tangent space."""
-    wide = [u.astype(np.float64).reshape(-1) for u in updates]
-    norms, shares = [float(np.linalg.norm(u)) for u in wide], np.array(weights) / sum(weights)
-    units = [u / norm if norm else u for u, norm in zip(wide, norms, strict=True)]
-    mean = sum(s * u for s, u in zip(shares, units, strict=True))
-    if np.linalg.norm(mean) < 1e-8:
-        return np.asarray(sum(s * u for s, u in zip(shares, wide, strict=True))).reshape(updates[0].shape)
-    mean = mean / np.linalg.norm(mean)
-    tangent = sum(s * (u - (u @ mean) * mean) for s, u in zip(shares, units, strict=True))
-    length = np.linalg.norm(tangent) + 1e-12
-    point = np.cos(length) * mean + np.sin(length) / length * tangent
-    return np.asarray(float(shares @ norms) * point).reshape(updates[0].shape)
-
-
-def karcher(values: Updates, weights: Weights, s: Settings) -> npt.NDArray[np.float64]:
-    """The fixed point of: go along the weighted mean of the logarithms of all points."""
-    wide = [v.astype(np.float64).reshape(-1) for v in values]
-    norms, shares = [float(np.linalg.norm(v)) for v in wide], np.array(weights) / sum(weights)
-    units = [v / norm if norm else v for v, norm in zip(wide, norms, strict=True)]
-    mean = sum(s * u for s, u in zip(shares, units, strict=True))
-    if not np.linalg.norm(mean):
-        return np.zeros(values[0].shape)
-    mean = mean / np.linalg.norm(mean)
-    for _ in range(s["max_iter"]):
-        step = np.zeros_like(mean)
-        for share, unit in zip(shares, units, strict=True):
-            angle = np.arccos(np.clip(unit @ mean, -1, 1))
-            if angle >= s["tol"]:
-                step += share * angle / np.sin(angle) * (unit - (unit @ mean) * mean)
-        length = float(np.linalg.norm(step))
-        if length < s["tol"]:
-            break
-        mean = np.cos(length) * mean + np.sin(length) * step / length
-        mean /= np.linalg.norm(mean)
-    return np.asarray(float(shares @ norms) * mean).reshape(values[0].shape)
 
 
 def ram(updates: Updates, weights: Weights, s: Settings) -> Floats:
@@ -279,11 +214,8 @@ def consensus(updates: Updates, weights: Weights, s: Settings) -> Floats:
 PLAIN: dict[str, Callable[[Updates, Weights, Settings], npt.NDArray[Any]]] = {
     "linear": linear,
     "task-arithmetic": lambda updates, weights, s: summed(updates, weights) * F32(s["lambda"]),
-    "ties-per-tensor": ties_per_tensor,
     "breadcrumbs": breadcrumbs,
     "model-stock": model_stock,
-    "multislerp": multislerp,
-    "nearswap": nearswap,
     "sce": sce,
     "ram": ram,
     "union": union,
@@ -293,7 +225,6 @@ PLAIN: dict[str, Callable[[Updates, Weights, Settings], npt.NDArray[Any]]] = {
     "scale": lambda updates, weights, s: updates[0] * F32(s["factor"]),
     "negate": lambda updates, weights, s: -updates[0],
 }
-VALUES: dict[str, Callable[[Updates, Weights, Settings], npt.NDArray[Any]]] = {"slerp": slerp, "karcher": karcher}
 DRAWN: dict[str, Callable[[Floats, Any, Settings], Floats]] = {"dare": dare, "della": della}
 WHOLE: dict[str, Callable[..., dict[str, Floats]]] = {"ties": ties, "ram+": ram_plus}
-FORMULAS = {*PLAIN, *VALUES, *DRAWN, *WHOLE}
+FORMULAS = {*PLAIN, *DRAWN, *WHOLE}

@@ -77,7 +77,6 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, list[Art
     ("method", "settings"),
     [
         ("ties", {}),
-        ("ties-per-tensor", {"density": 0.3}),
         ("breadcrumbs", {"density": 0.3, "gamma": 0.05}),
         ("della", {}),
         ("dare", {"rescale": "l1"}),
@@ -96,7 +95,7 @@ def test_blocks_rows_and_ties_do_not_show(
 
 
 @pytest.mark.parametrize("density", [0.0, 1e-9, 0.5, 0.9, 1.0])
-@pytest.mark.parametrize("method", ["ties", "ties-per-tensor", "breadcrumbs"])
+@pytest.mark.parametrize("method", ["ties", "breadcrumbs"])
 def test_the_edges_of_densities(tmp_path: Path, method: str, density: float) -> None:
     source = {"a.weight": bf16((41, 3), 1), "one": bf16((1,), 2)}
     targets = [{name: moved(t, 0.7, seed) for name, t in source.items()} for seed in (1, 2)]
@@ -108,7 +107,6 @@ IDENTITIES = [
     ("linear", {}),
     ("task-arithmetic", {}),
     ("ties", {"density": 1.0}),
-    ("ties-per-tensor", {"density": 1.0}),
     ("dare", {"density": 1.0}),
     ("breadcrumbs", {"density": 1.0}),
     ("ram", {"epsilon": 0.0}),
@@ -287,8 +285,8 @@ def test_what_a_merge_needs(tmp_path: Path) -> None:
         merged(checkpoint, [mask], "linear")
     with pytest.raises(UsageError, match="restrict needs a mask"):
         merged(checkpoint, [artifact], "restrict")
-    with pytest.raises(UsageError, match="slerp merges two, not 1 artifact"):
-        merged(checkpoint, [artifact], "slerp")
+    with pytest.raises(UsageError, match="sce merges"):
+        merged(checkpoint, [artifact], "sce")
     only = MergedCheckpoint([artifact], checkpoint, Recipe.of("restrict", [1.0]), mask=mask)
     np.testing.assert_array_equal(only.read("a", 0, 120), target["a"][1].reshape(-1))
 
@@ -303,7 +301,7 @@ def test_what_a_merge_needs(tmp_path: Path) -> None:
         ("linear", [1e39, 1], {}, "weights of 1e\\+39 in all, and fp32 ends"),
         ("task-arithmetic", [3e38, -3e38], {}, "fp32 ends"),
         ("task-arithmetic", [1], {"lambda": 1e39}, "from -3.40282e\\+38 to"),
-        ("slerp", [1, 2], {}, "takes no weights"),
+        ("sce", [1, 2], {}, "takes no weights"),
         ("ties", [1], {"density": 1.5}, "from 0 to 1"),
         ("ties", [1], {"density": "much"}, "must be a number"),
         ("ties", [1], {"density": float("nan")}, "must be a number"),

@@ -95,27 +95,12 @@ def fused(updates: Sequence[Floats], weights: Sequence[float], settings: Setting
     return scaled(elected(updates, weights, mean=settings["sign"] == "elect"), settings)
 
 
-def dots(sides: Sequence[Floats]) -> Sums:
-    """Dot products of all pairs, float64 ``[count * count]``."""
-    wide = [side.astype(np.float64) for side in sides]
+def update_dots(tile: Tile) -> Sums:
+    """A measure: dot products of all pairs of updates, float64 ``[count * count]``."""
+    wide = [update.astype(np.float64) for update in tile.updates]
     products = np.zeros((len(wide), len(wide)))
     for n in range(len(wide)):
         for m in range(n, len(wide)):
             # Not np.dot, whose result depends on the number of threads.
             products[n, m] = products[m, n] = (wide[n] * wide[m]).sum()
     return products.reshape(-1)
-
-
-def update_dots(tile: Tile) -> Sums:
-    """A measure: dot products of all pairs of updates."""
-    return dots(tile.updates)
-
-
-def target_dots(tile: Tile) -> Sums:
-    """A measure: dot products of all pairs of models."""
-    return dots(tile.targets)
-
-
-def length_of(factors: Sums, products: Sums) -> float:
-    """Length of a sum of vectors times these factors, given their dot products ``[count, count]``."""
-    return float(np.sqrt(max(0.0, float(factors @ products @ factors))))

@@ -114,7 +114,6 @@ class Tile(NamedTuple):
 
     Attributes:
         source: fp32 ``[n]``, or ``[rows, n]`` for a method by row.
-        targets: fp32 of the same shape, for each artifact.
         updates: target minus source in fp32, for each artifact; 0 where a side is not finite.
         weights: of the artifacts.
         settings: of the method, complete.
@@ -124,7 +123,6 @@ class Tile(NamedTuple):
     """
 
     source: Floats
-    targets: Sequence[Floats]
     updates: Sequence[Floats]
     weights: Sequence[float]
     settings: Settings
@@ -158,7 +156,6 @@ class Method:
         scope: what ranks and sums are of; the setting ``scope``, where a method has it, decides.
         masked: whether it takes a mask, outside which the update is left out.
         by_row: tiles are whole rows of a matrix; rows longer than a block are cut at its end.
-        gives: what ``merge`` returns: an update, or with ``values`` the merged weights.
         merge: the decorated function.
     """
 
@@ -176,7 +173,6 @@ class Method:
     scope: Literal["tensor", "model"] = "tensor"
     masked: bool = False
     by_row: bool = False
-    gives: Literal["update", "values"] = "update"
     merge: Callable[[Tile], Floats] = _undecorated
 
     @property

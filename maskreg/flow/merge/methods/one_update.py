@@ -1,4 +1,4 @@
-"""Methods that change one update: to a mask, to a largest size, by a factor, or to its opposite."""
+"""Methods that change one update: to a mask, by a factor, or to its opposite."""
 
 from __future__ import annotations
 
@@ -35,17 +35,3 @@ def scale(tile: Tile) -> Floats:
 def negate(tile: Tile) -> Floats:
     """The update with the opposite sign."""
     return -tile.updates[0]
-
-
-@Method(
-    "nearswap",
-    summary="one update with changes cut to a largest size, so that only near weights are swapped whole",
-    paper="alchemonaut, QuartetAnemoi-70B-t0.0001, huggingface.co, 2024",
-    operands=(1, 1),
-    settings={"t": Setting(1e-4, "the largest change", 0.0)},
-    weighted=False,
-)
-def nearswap(tile: Tile) -> Floats:
-    """Each change times min(1, t / its size): changes of up to t are taken whole, and of larger ones t."""
-    t = np.float32(tile.settings["t"])
-    return np.clip(tile.updates[0], -t, t)

@@ -45,23 +45,6 @@ def ties(tile: Tile) -> Floats:
     return scaled(elected(_trimmed(tile), tile.weights, float(tile.known.sums[0])), tile.settings)
 
 
-def _ranks_of_tensor(numel: int, settings: Settings) -> tuple[int, ...]:
-    # At least one, unless the density is 0.
-    return (max(1, int(settings["density"] * numel)) if settings["density"] > 0 else 0,)
-
-
-@Method(
-    "ties-per-tensor",
-    summary="keep an exact number of the largest changes of every tensor, elect signs, average what agrees",
-    paper='P. Yadav et al., "TIES-Merging", NeurIPS 2023, arXiv 2306.01708; trimmed by tensor as mergekit does',
-    settings={"density": DENSITY, "sign": SIGN, "lambda": LAMBDA},
-    ranks=_ranks_of_tensor,
-)
-def ties_per_tensor(tile: Tile) -> Floats:
-    """The trimmed updates, combined; a sum of 0 elects plus."""
-    return fused(_trimmed(tile), tile.weights, tile.settings)
-
-
 def _ranks_between(numel: int, settings: Settings) -> tuple[int, ...]:
     number = int(settings["density"] * numel)
     # Fewer outliers go where otherwise less than the density would be left.
