@@ -16,7 +16,7 @@ from .values import OUT, POSITIVE, TAG, NumberType
 
 if TYPE_CHECKING:
     from maskreg.ref import Ref
-    from maskreg.workspace.verbs.follow import Followed, Follower
+    from maskreg.workspace.verbs.follow import Followed
 
 _PASSING = (UnavailableError, TryAgainError, NotFoundError)
 """What may be gone at the next look: a remote that is away, a tag that is not there yet, a link on its way."""
@@ -70,12 +70,9 @@ def command(output: Output, /, ref: Ref, once: bool, notify: str | None, **optio
         follow_folder(ref, progress=progress, workspace=workspace(output), **options) as follower,
     ):
         if once:
-            try:
-                followed = _caught_up(follower)
-            except TryAgainError as error:
-                # Once: a checkpoint that was changed is forgotten, and made again from the source.
-                output.note(f"note: {error.message}")
-                followed = _caught_up(follower)
+            follower.fetch()
+            followed = follower.apply()
+            assert followed is not None  # the first look always has something to say
             _tell(output, followed)
             if hook is not None:
                 hook.tell(followed)
@@ -96,13 +93,6 @@ def command(output: Output, /, ref: Ref, once: bool, notify: str | None, **optio
                     last_fault = error.message
                     output.note(f"waiting: {last_fault}")
             follower.pause()
-
-
-def _caught_up(follower: Follower) -> Followed:
-    follower.fetch()
-    followed = follower.apply()
-    assert followed is not None  # the first look always has something to say
-    return followed
 
 
 def _tell(output: Output, followed: Followed) -> None:

@@ -148,24 +148,14 @@ def _path(delta: Delta, name: str) -> Path:
     return artifact.store.files.path(artifact_prefix(artifact.digest) + prefix + name)
 
 
-def write_weights(
-    weights: Checkpoint,
-    layout: Checkpoint,
-    out: Path,
-    *,
-    force: bool = False,
-    progress: Progress = SILENT,
-    jobs: int | None = None,
-) -> int:
-    """Write weights as a checkpoint; the output appears at the end, whole, or not at all."""
+def write_weights(weights: Checkpoint, layout: Checkpoint, out: Path, progress: Progress = SILENT) -> None:
+    """Write weights as a checkpoint, in place of one that is there; it appears at the end, whole, or not at all."""
     own, files = layout.small_files(), weights.small_files()
     added = {name: path.read_bytes() for name, path in files.items() if own.get(name) != path}
     plan = plan_like(layout, files=added, remove_files=own.keys() - files.keys())
     progress.start("follow", plan.total_bytes)
-
-    with write_checkpoint(out, plan, force=force) as writer:
-        copy_tensors(weights, plan, writer, progress=progress, jobs=jobs)
-    return plan.total_bytes
+    with write_checkpoint(out, plan, force=True) as writer:
+        copy_tensors(weights, plan, writer, progress=progress)
 
 
 def root_of(checkpoint: Checkpoint, *, jobs: int | None = None) -> str:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Bytes = npt.NDArray[np.uint8]
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -28,6 +22,6 @@ class Alone:
         """The value."""
         return [value]
 
-    def deliver(self, parcels: Mapping[int, Sequence[Bytes]]) -> dict[int, list[Bytes]]:
-        """There is no other process to send to."""
-        return {}
+    def deliver(self, parcels: Mapping[int, T]) -> dict[int, T]:
+        """What this process sends to itself."""
+        return {**parcels}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
@@ -15,8 +14,6 @@ from torch.distributed import ProcessGroup
 from maskreg.errors import MaskregError, UsageError, WorkerError
 from maskreg.live.alone import Alone
 from maskreg.live.state import is_sharded
-
-Bytes = npt.NDArray[np.uint8]
 
 T = TypeVar("T")
 
@@ -30,7 +27,6 @@ class Processes:
     Attributes:
         group: the group; None for all processes, as they were first joined.
         ranks: of all processes of the group, in order.
-        sent_bytes: what this process has sent with :meth:`deliver`.
     """
 
     def __init__(self, group: ProcessGroup | None, device: torch.device) -> None:
@@ -39,7 +35,6 @@ class Processes:
         self.rank = dist.get_rank()
         self.ranks = sorted(dist.get_process_group_ranks(group))
         self.device = device
-        self.sent_bytes = 0
 
     def together(self, work: Callable[[], T]) -> T:
         """Do work, and go on only if no process failed at it.
@@ -95,16 +90,16 @@ class Processes:
             work.wait()
         return received
 
-    def deliver(self, parcels: Mapping[int, Sequence[Bytes]]) -> dict[int, list[Bytes]]:
-        """Send byte arrays, uint8 ``[k]``, to other processes; returns what each sent to this one, in its order."""
-        sizes = self.gathered({rank: [each.size for each in parts] for rank, parts in parcels.items() if parts})
+    def deliver(self, parcels: Mapping[int, T]) -> dict[int, T]:
+        """Send a value to other processes, or this one, by rank; returns what each has sent to this one."""
+        packed = {rank: pickle.dumps(parcel) for rank, parcel in parcels.items() if rank != self.rank}
+        sizes = self.gathered({rank: len(data) for rank, data in packed.items()})
         expected = {rank: each[self.rank] for rank, each in zip(self.ranks, sizes, strict=True) if self.rank in each}
-        self.sent_bytes += sum(each.size for parts in parcels.values() for each in parts)
-        received = self.exchange(
-            {rank: [torch.from_numpy(each) for each in parts] for rank, parts in parcels.items()},
-            {rank: sum(each) for rank, each in expected.items()},
-        )
-        return {rank: np.split(received[rank].cpu().numpy(), np.cumsum(each)[:-1]) for rank, each in expected.items()}
+        sent = {rank: [torch.frombuffer(bytearray(data), dtype=torch.uint8)] for rank, data in packed.items()}
+        received = {rank: parcel for rank, parcel in parcels.items() if rank == self.rank}
+        for rank, data in self.exchange(sent, expected).items():
+            received[rank] = pickle.loads(data.cpu().numpy().data)  # noqa: S301 # of a process of this very job
+        return received
 
 
 def own_group() -> Processes:

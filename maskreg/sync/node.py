@@ -12,31 +12,26 @@ made. A process that opens a version made by another can hash it first.
 from __future__ import annotations
 
 import fcntl
-import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskreg.checkpoint import Checkpoint
+from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.checkpoint.safetensors import SafetensorsCheckpoint
 from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.disk import make_folder
-from maskreg.errors import DataError, MissingLinkError, NotFoundError, NotOnChainError, UsageError, WrongCheckpointError
-from maskreg.flow.chain import root_of
-from maskreg.flow.versions import Versions
+from maskreg.errors import UsageError
 from maskreg.ref import Ref
-from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
-from maskreg.settings import Remote, checked
+from maskreg.workspace.run import Run, own_name
 from maskreg.workspace.sync_event import SyncEvent, counts_of
-from maskreg.workspace.verbs.follow import Links, own_name
-from maskreg.workspace.workspace import CheckpointLike, Workspace, as_ref
+from maskreg.workspace.versions import Versions
+from maskreg.workspace.workspace import CheckpointLike, Workspace
 
 if TYPE_CHECKING:
     import torch
@@ -92,23 +87,15 @@ class NodeVersions(Closing):
             ConfigError: an unknown remote.
             NotFoundError: there is no source.
         """
-        self.ref = as_ref(ref)
-        if self.ref.digest is not None:
-            raise UsageError(f"{self.ref} is pinned, so it never moves", hint="leave out the digest")
-        self._open = ExitStack()
-        with ExitStack() as failed:
-            failed.callback(self._open.close)
-            self._space = workspace or self._open.enter_context(Workspace())
-            self._remote = self._registry_at(remote)
-            self.source = self._open.enter_context(self._space.checkpoint(source, side="source"))
-            failed.pop_all()
-        where = self._remote.url if self._remote is not None else "local"
-        own = f"{self.ref.name}-{Digest.of(f'{where} {self.ref}'.encode()).hex[:16]}"
-        self.folder = Path(folder) if folder is not None else self._space.root / "sync" / own
-        make_folder(self.folder)
-        self._versions = Versions(self.folder)
-        self._links = self._open.enter_context(Links(self._space, self._remote))
-        self._sound: set[str] = set()
+        with ExitStack() as opened:
+            self._run = run = opened.enter_context(Run(ref, remote=remote, workspace=workspace))
+            self.ref = run.ref
+            self.source = opened.enter_context(run.space.checkpoint(source, side="source"))
+            own = f"{run.ref.name}-{Digest.of(f'{run.url} {run.ref}'.encode()).hex[:16]}"
+            self.folder = Path(folder) if folder is not None else run.space.root / "sync" / own
+            make_folder(self.folder)
+            self._open = opened.pop_all()
+        self._versions = Versions(run, self.folder, self.source)
         self._made: dict[str, SyncEvent] = {}
 
     def find(self, version: str) -> Version:
@@ -123,15 +110,15 @@ class NodeVersions(Closing):
         """
         if not isinstance(version, str):
             raise UsageError(f"version={version!r}: pass {LATEST!r} or a digest")
-        registry = self._remote or self._space.local
-        named = self.ref if version == LATEST else self._space.parse(version, registry)
-        digest = registry.resolve(named).digest if isinstance(named, Ref) else Digest(str(named))
-        return Version(digest, self._chains().link(digest).after)
+        run = self._run
+        named = run.ref if version == LATEST else run.space.parse(version, run.registry)
+        digest = run.registry.resolve(named).digest if isinstance(named, Ref) else Digest(str(named))
+        return Version(digest, Chains(run.chains.registries).link(digest).after)
 
-    @cached_property
+    @property
     def source_version(self) -> Version:
         """The source, as a version; reads all of it once."""
-        return Version(None, root_of(self.source))
+        return Version(None, self._versions.source_root)
 
     def is_here(self, version: Version) -> bool:
         """Whether a version was made already."""
@@ -160,16 +147,15 @@ class NodeVersions(Closing):
         if version.digest is None:
             yield self.source
             return
-        was_here, checkpoint = self.is_here(version), self._found(version.root, check=check)
+        was_here, checkpoint = self.is_here(version), self._versions.found(version.root, check=check)
         if checkpoint is None:
-            with self._locked():
+            with (self.folder / "lock").open("ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
                 # A process that has made it meanwhile has checked it.
-                checkpoint = self._found(version.root, check=check and was_here)
+                checkpoint = self._versions.found(version.root, check=check and was_here)
                 if checkpoint is None:
                     self._make(version.digest, version.root)
-                    self._versions.prune(version.root, _KEPT)
-                    self._made = {root: self._made[root] for root in self._versions.roots() if root in self._made}
-                    checkpoint = self._versions.open(version.root)
+                    checkpoint = open_checkpoint(self._versions.path(version.root))
         with checkpoint:
             yield checkpoint
 
@@ -179,7 +165,7 @@ class NodeVersions(Closing):
         Raises:
             UnavailableError: the service does not answer.
         """
-        service = self._remote.store.service if self._remote is not None else None
+        service = self._run.service
         if service is not None and served is not None and served.digest is not None:
             service.wait(self.ref, served.digest, 0, own_name())
 
@@ -187,68 +173,16 @@ class NodeVersions(Closing):
         """Close what was opened; versions stay for other processes and the next start."""
         self._open.close()
 
-    def _registry_at(self, remote: str | None) -> Registry | None:
-        if remote is None or "/" not in remote:
-            return self._space.remote_to_ask(remote)
-        settings = self._space.settings
-        known = next((known for known in settings.remotes.values() if known.url == remote.rstrip("/")), None)
-        return self._open.enter_context(Registry.remote(known or checked(Remote("run", remote)), settings))
-
-    def _chains(self) -> Chains:
-        return Chains([self._space.local, *([self._remote] if self._remote is not None else [])])
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with (self.folder / "lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    def _found(self, root: str, *, check: bool) -> Checkpoint | None:
-        with suppress(DataError, NotFoundError), ExitStack() as failed:
-            checkpoint = failed.enter_context(self._versions.open(root))
-            if not check or root in self._sound or root_of(checkpoint) == root:
-                self._sound.add(root)
-                failed.pop_all()
-                return checkpoint
-        return None
-
     def _make(self, digest: Digest, root: str) -> None:
-        chains, problem = self._chains(), None
-        for base, checkpoint in self._bases(root):
-            with ExitStack() as opened:
-                if checkpoint is not self.source:
-                    opened.enter_context(checkpoint)
-                try:
-                    steps = chains.way(self.ref, digest, base)
-                except (NotOnChainError, MissingLinkError) as error:
-                    problem = error
-                    continue
-                begun = time.monotonic()
-                artifacts, size = self._links.bring(steps)
-                fetched = time.monotonic()
-                try:
-                    self._versions.make(root, checkpoint, artifacts)
-                except WrongCheckpointError:
-                    if checkpoint is self.source:
-                        raise
-                    # It was changed after it was written.
-                    shutil.rmtree(self._versions.path(base), ignore_errors=True)
-                    continue
-                seconds = {"fetch": fetched - begun, "stage": time.monotonic() - fetched}
-                counts = counts_of(artifact for artifact, _ in artifacts)
-                self._made[root] = SyncEvent(ref=self.ref, digest=digest, bytes=size, seconds=seconds, **counts)
-                self._links.clear()
-                self._sound.add(root)
-                return
-        assert problem is not None  # the source ends the list, and raises or has no way
-        raise problem
-
-    def _bases(self, root: str) -> Iterator[tuple[str, Checkpoint]]:
-        for made in self._versions.roots():
-            if made != root:
-                with suppress(DataError, NotFoundError):
-                    yield made, self._versions.open(made)
-        yield self.source_version.root, self.source
+        begun = time.monotonic()
+        brought = self._versions.make(digest, root)
+        self._versions.prune(root, _KEPT)
+        here = self._versions.roots()
+        self._made = {each: event for each, event in self._made.items() if each in here}
+        seconds = {"fetch": brought.at - begun, "stage": time.monotonic() - brought.at}
+        counts = counts_of(artifact for artifact, _ in brought.artifacts)
+        self._made[root] = SyncEvent(ref=self.ref, digest=digest, bytes=brought.size, seconds=seconds, **counts)
+        self._run.clear()
 
 
 def tensors_of(checkpoint: Checkpoint) -> Iterator[tuple[str, torch.Tensor]]:

@@ -1,11 +1,11 @@
-"""What a tag points to, held by the processes that publish the next link, and what is not yet sure to be published."""
+"""What a tag points to, held by the processes that publish the next link."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from maskreg.artifact.manifest import Link
 from maskreg.artifact.staging import new_folder
@@ -33,19 +33,10 @@ if TYPE_CHECKING:
     from maskreg.live.state import Changes
 
 
-class Pending(NamedTuple):
-    """What moved, and the link that holds it, from when that is coded until it is stored."""
-
-    publication: Publication
-    link: Digest
-    after: str
-
-
 class LatestWeights:
     """The weights that a tag points to, as far as this process works on them. The next link is coded against them.
 
-    They move on when a link is stored, and pushed if there is a remote. What a link holds that was stored, but not
-    pushed, is kept until the next publication, which stands on it.
+    They move on when a link is stored.
 
     Attributes:
         root: their identity; empty while nothing is held.
@@ -68,7 +59,6 @@ class LatestWeights:
         self._chains = Chains([space.local, *([remote] if remote is not None else [])])
         self._baseline: Baseline | None = None
         self._head: Digest | None = None
-        self._pending: Pending | None = None
         # Whether these are the weights of when it was last told what has changed; and will be, once they move on.
         self._is_exact = self._will_be_exact = False
         # By root, which link says that the chain was in this state; read once for each head.
@@ -106,23 +96,18 @@ class LatestWeights:
 
             return processes.together(take)
 
-    def expect(self, publication: Publication, link: Digest, after: str) -> None:
-        """Keep what moved until it is known whether its link is stored."""
-        self._pending = Pending(publication, link, after)
-
-    def advance(self) -> None:
-        """Move on to the weights that the expected link gives: it is stored."""
-        if self._pending is not None:
-            publication, self._head, self.root = self._pending
-            self._pending = None
-            publication.advance()
-            self._is_exact = self._will_be_exact
+    def advance(self, publication: Publication, link: Link) -> None:
+        """Move on to the weights that a link gives, now that the tag points to it."""
+        publication.advance()
+        self._head, self.root, self._is_exact = link.digest, link.after, self._will_be_exact
+        if self._states_head is not None and self._states_head == link.below:
+            self._states[link.after], self._states_head = f"{link.digest.short} gives", link.digest
 
     def drop(self) -> None:
         """Free what is held."""
         if self._baseline is not None:
             self._baseline.close()
-        self._baseline, self._pending, self.root, self._is_exact = None, None, "", False
+        self._baseline, self.root, self._is_exact = None, "", False
 
     def check(self, link: Link, head: Digest | None) -> None:
         """Refuse a link that does not begin at the weights that are held, or ends where the chain has been."""
@@ -143,11 +128,6 @@ class LatestWeights:
         """How many artifacts lead to this one from the first of its chain, both included."""
         return len(self._earlier(head)) - 1
 
-    def add(self, link: Link) -> None:
-        """Note the state that a link gives, now that the tag points to it."""
-        if self._states_head is not None and self._states_head == link.below:
-            self._states[link.after], self._states_head = f"{link.digest.short} gives", link.digest
-
     def _earlier(self, head: Digest) -> dict[str, str]:
         """Every state that the chain has been in, by root, and which link says so."""
         if self._states_head != head:
@@ -165,9 +145,6 @@ class LatestWeights:
     def _at(
         self, head: Digest | None, weights: Any, processes: Processes | Alone, stack: ExitStack
     ) -> tuple[Baseline, Checkpoint | None]:
-        if self._pending is not None and self._pending.link != head:
-            self._pending = None
-        processes.together(self.advance)
         if not any(processes.gathered(processes.together(lambda: self._is_stale(head)))):
             assert self._baseline is not None
             baseline = self._baseline

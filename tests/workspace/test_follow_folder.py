@@ -124,8 +124,6 @@ def test_a_changed_checkpoint_is_made_again(run: Run, change: Callable[[Path], N
         following.step()
         change((run.out / "current").resolve() / "model.safetensors")
         run.publish(2)
-        with pytest.raises(TryAgainError):
-            following.step()
         following.step()
     assert run.is_at(2)
 
@@ -137,8 +135,6 @@ def test_a_checkpoint_that_changed_between_two_starts_is_made_again(run: Run) ->
     path = (run.out / "current").resolve() / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with run.follower() as following:
-        with pytest.raises(TryAgainError):
-            following.step()
         following.step()
     assert run.is_at(1)
 

@@ -12,23 +12,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maskreg.artifact.layout import PARTS
 from maskreg.artifact.writer import BlockRecord
 from maskreg.codec import grid_at
 from maskreg.codec.base import Movers
 from maskreg.codec.movers import changed
 from maskreg.device import open_device
-from maskreg.digest import FINGERPRINT_BYTES
 from maskreg.flow.extract.differ import BlockDiff, Differ, PairSpan, compare_movers, spans_of
-from maskreg.flow.extract.extraction import Extraction, Writing
-from maskreg.flow.extract.pairing import Pair, StoredAs
+from maskreg.flow.extract.extraction import Extraction, ExtractResult, Writing
+from maskreg.flow.extract.pairing import StoredAs
 from maskreg.flow.publish.baseline import Baseline, Changed, Facts, Key
 from maskreg.flow.publish.division import Block
 from maskreg.live.alone import Alone
@@ -56,9 +55,9 @@ SPAN_BYTES = 1 << 12
 class Shared(ABC):
     """Codes spans of pairs, each in the process that owns it."""
 
-    def __init__(self, pairs: tuple[Pair, ...], blocks: Sequence[Block]) -> None:
+    def __init__(self, extraction: Extraction, blocks: Sequence[Block]) -> None:
         """``blocks``: of all pairs, by the process that owns them."""
-        self._pairs = pairs
+        self.extraction = extraction
         self._owners = {block.key: block.owner for block in blocks}
 
     @abstractmethod
@@ -73,21 +72,42 @@ class Shared(ABC):
         """Owners have what these spans need, inside; called by all processes."""
         return nullcontext()
 
-    def add_all(self, writing: Writing | None, processes: Processes | Alone, jobs: int, most: int) -> None:
-        """Code all spans, and add them to the artifact that the first process is writing; called by all.
+    def write(
+        self,
+        processes: Processes | Alone,
+        root: Path,
+        jobs: int,
+        most: int,
+        check: Callable[[], None] = lambda: None,
+        **finish: Any,
+    ) -> ExtractResult | None:
+        """Code all spans into an artifact, which the first process writes and returns; called by all.
 
-        ``most``: bytes of a window, about.
+        Args:
+            root: the folder of the registry.
+            most: bytes of a window, about.
+            check: called at the end, by each process.
+            finish: what :meth:`Writing.finish` takes.
         """
-        if isinstance(processes, Alone):
-            assert writing is not None
-            for diff in ordered(self, spans_of(self._pairs), jobs=jobs, size=numel_of):
-                writing.add(diff)
-            return
-        # The same threads for all windows, as each keeps the memory that the codec works in.
-        with threads(jobs) as pool:
-            for spans in batches(spans_of(self._pairs), most, self.size_of):
-                with self.window(spans):
-                    self._add(writing, processes, pool, spans)
+        with ExitStack() as stack:
+
+            def begin() -> Writing | None:
+                is_first = processes.rank == processes.ranks[0]
+                return stack.enter_context(self.extraction.writing(root, jobs)) if is_first else None
+
+            writing, spans = processes.together(begin), spans_of(self.extraction.pairs)
+            if isinstance(processes, Alone):
+                assert writing is not None
+                for diff in ordered(self, spans, jobs=jobs, size=numel_of):
+                    writing.add(diff)
+            else:
+                # The same threads for all windows, as each keeps the memory that the codec works in.
+                with threads(jobs) as pool:
+                    for some in batches(spans, most, self.size_of):
+                        with self.window(some):
+                            self._add(writing, processes, pool, some)
+            processes.together(check)
+            return processes.together(lambda: None if writing is None else writing.finish(**finish))
 
     def _add(
         self, writing: Writing | None, processes: Processes, pool: ThreadPoolExecutor, spans: Sequence[PairSpan]
@@ -97,18 +117,11 @@ class Shared(ABC):
         for span in spans:
             owned[self.owner(span, first)].append(span)
         diffs = processes.together(lambda: [*pool.map(self, owned[processes.rank])])
-        parcels = [] if writing else [_parcel(diff) for diff in diffs]
-        headers = processes.gathered([parcel.header for parcel in parcels])
-        arrays = [array for parcel in parcels for array in parcel.arrays]
-        received = processes.deliver({first: arrays} if arrays else {})
-        coded = {
-            rank: iter(diffs) if rank == first else _opened(owned[rank], of_rank, received.get(rank, []))
-            for rank, of_rank in zip(processes.ranks, headers, strict=True)
-        }
+        coded = {rank: iter(part) for rank, part in processes.deliver({first: diffs}).items()}
 
         def write() -> None:
             for span in spans if writing else ():
-                writing.add(replace(next(coded[self.owner(span, first)]), span=span))  # type: ignore[union-attr]
+                writing.add(next(coded[self.owner(span, first)]))  # type: ignore[union-attr]
 
         processes.together(write)
 
@@ -132,10 +145,9 @@ class Coding(Shared):
 
         ``facts`` becomes what is known of blocks that are coded here, as they are afterwards.
         """
-        super().__init__(extraction.pairs, baseline.blocks)
+        super().__init__(extraction, baseline.blocks)
         assert extraction.codec is not None
-        self._codec, self._of, self._facts = extraction.codec, extraction, facts
-        self._reversible = extraction.reversible
+        self._codec, self._facts = extraction.codec, facts
         self._baseline, self._changed, self._moved = baseline, changed, moved
         # Raw bits of tensors that are stored whole if any bit differs, which is known before they are read.
         self._changing = {name for name, _ in moved}
@@ -154,12 +166,14 @@ class Coding(Shared):
         if not self._is_whole(span):
             return diff
         before, after = (side.read(pair.name, span.start, span.stop) for side in (self._baseline, self._changed))
-        return replace(diff, target_bytes=after.tobytes(), source_bytes=before.tobytes() if self._reversible else b"")
+        return replace(
+            diff, target_bytes=after.tobytes(), source_bytes=before.tobytes() if self.extraction.reversible else b""
+        )
 
     def _of_movers(self, span: PairSpan) -> BlockDiff:
         """What comparing two blocks of bf16 codes gives, from what is known of the first and where they differ."""
         pair, start, stop = span
-        key, of, grid = (pair.name, start), self._of, grid_at(pair.source.shape if pair.source else (), start)
+        key, of, grid = (pair.name, start), self.extraction, grid_at(pair.source.shape if pair.source else (), start)
         before, movers, facts = (
             self._baseline.read(pair.name, start, stop),
             self._changed.movers(key),
@@ -194,59 +208,8 @@ class Coding(Shared):
         """See :class:`Shared`."""
         size = SPAN_BYTES + 4 * self._moved.get((span.pair.name, span.start), 0)
         if self._is_whole(span) and span.pair.source:
-            size += numel_of(span) * span.pair.source.item_bytes * (1 + self._reversible)
+            size += numel_of(span) * span.pair.source.item_bytes * (1 + self.extraction.reversible)
         return size
 
     def _is_whole(self, span: PairSpan) -> bool:
         return span.pair.stored_as in (StoredAs.WIDE, StoredAs.OPAQUE) and span.pair.name in self._changing
-
-
-_Header = tuple[dict[str, Any], bool, list[str] | None]
-"""Numbers of a block, whether it differs, and which codes it has; None for a span without a mask."""
-
-
-class _Parcel(NamedTuple):
-    """What is coded of a span, as it is sent: numbers, and arrays of bytes, each of which may be empty."""
-
-    header: _Header
-    arrays: list[Bytes]
-
-
-_PER_DIFF = 7
-"""Arrays of a parcel."""
-
-
-def _parcel(diff: BlockDiff) -> _Parcel:
-    block = diff.block
-    numbers: dict[str, Any] = {}
-    parts: list[str] | None = None
-    if block is not None:
-        fields = ("numel", "nnz", "differing", "energy", "nonfinite", "nan", "inf")
-        numbers = {name: getattr(block, name) for name in fields}
-        parts = [part for part in PARTS if getattr(block, part) is not None]
-    arrays = [
-        *(_bytes(each) for each in (diff.source_leaves, diff.target_leaves)),
-        *(_bytes(getattr(block, part, None)) for part in PARTS),
-        _bytes(diff.source_bytes),
-        _bytes(diff.target_bytes),
-    ]
-    return _Parcel((numbers, diff.differs, parts), arrays)
-
-
-def _opened(spans: Sequence[PairSpan], headers: Sequence[_Header], arrays: Sequence[Bytes]) -> Iterator[BlockDiff]:
-    for number, (span, (numbers, differs, parts)) in enumerate(zip(spans, headers, strict=True)):
-        source, target, *coded, before, after = arrays[number * _PER_DIFF :][:_PER_DIFF]
-        block = None
-        if parts is not None:
-            mask, delta, reverse = (array if part in parts else None for part, array in zip(PARTS, coded, strict=True))
-            block = BlockRecord(mask=mask, delta=delta, reverse=reverse, **numbers)
-        yield BlockDiff(
-            *(span, source.reshape(-1, FINGERPRINT_BYTES), target.reshape(-1, FINGERPRINT_BYTES), differs, block),
-            source_bytes=before.tobytes(),
-            target_bytes=after.tobytes(),
-        )
-
-
-def _bytes(data: bytes | Bytes | None) -> Bytes:
-    """A copy that torch can send."""
-    return np.frombuffer(bytearray(data if data is not None else b""), np.uint8)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -28,12 +27,12 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.digest import Digest, leaf_hashes
 from maskreg.errors import PairMismatchError
-from maskreg.flow.extract.extraction import Extraction, ExtractResult, Writing
+from maskreg.flow.extract.extraction import Extraction, ExtractResult
 from maskreg.flow.extract.pairing import Pair, fold_tied, paired
 from maskreg.flow.publish.baseline import Baseline, Changed, Facts, Key
 from maskreg.flow.publish.coding import WINDOW_BYTES, Coding
 from maskreg.flow.publish.division import Block
-from maskreg.flow.publish.moved import Kept, Moved, moved_between, packed, unpacked
+from maskreg.flow.publish.moved import Kept, Moved, moved_between
 from maskreg.parallel import ordered
 from maskreg.tensors.info import numel_of
 from maskreg.tensors.rules import Exact
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from maskreg.live.alone import Alone
     from maskreg.live.processes import Processes
 
-    Bytes = npt.NDArray[np.uint8]
     Among = Mapping[str, tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]
 
 
@@ -130,23 +128,13 @@ class Publication:
         Returns:
             The artifact, in the first process; None in the others.
         """
-        is_first = processes.rank == processes.ranks[0]
         self._take_from_others(processes)
         changed = Changed(self.baseline, self.moved)
         pairs = fold_tied(self.pairs, lambda *names: self._are_same(names, changed, processes))
         codec = get_codec(DEFAULT_CODEC)
         extraction = Extraction(self.baseline, self.target, pairs, self.notes, Exact(), codec, reversible, masked)
         coding = Coding(extraction, self.baseline, changed, self._counts(processes), self.facts)
-        with ExitStack() as stack:
-
-            def begin() -> Writing | None:
-                return stack.enter_context(extraction.writing(root, self.jobs)) if is_first else None
-
-            writing = processes.together(begin)
-            coding.add_all(writing, processes, self.jobs, WINDOW_BYTES)
-            return processes.together(
-                lambda: None if writing is None else writing.finish(parents=parents, recipe=recipe)
-            )
+        return coding.write(processes, root, self.jobs, WINDOW_BYTES, parents=parents, recipe=recipe)
 
     def advance(self) -> None:
         """Write what moved into the baseline, and take over small files."""
@@ -155,39 +143,31 @@ class Publication:
 
     def _take_from_others(self, processes: Processes | Alone) -> None:
         """Exchange what moved in blocks that another process owns."""
-        shared: dict[int, list[Block]] = defaultdict(list)
-        for block in self.baseline.held:
-            if block.owner != self.rank:
-                shared[block.owner].append(block)
-        parcels = processes.together(lambda: {owner: self._for_owner(blocks) for owner, blocks in shared.items()})
-        received = processes.deliver(parcels)
+
+        def of_others() -> dict[int, dict[Key, Kept]]:
+            found: dict[int, dict[Key, Kept]] = defaultdict(dict)
+            for block in self.baseline.held:
+                if block.owner != self.rank and block.key in self.moved:
+                    numbers, values = self.moved[block.key].moved
+                    found[block.owner][block.key] = Kept.of(Moved(block.positions(self.rank, numbers), values))
+            return found
+
         parts: dict[Key, list[Moved]] = defaultdict(list)
-        for sender, parcel in received.items():
-            blocks = [block for block in self.baseline.owned if sender in block.taken]
-            dtypes = [self.baseline.own(block).dtype for block in blocks]
-            for block, (positions, steps) in zip(blocks, unpacked(parcel, dtypes), strict=True):
-                old = self.baseline.read(block.name, block.start, block.stop)[positions]
-                parts[block.key].append(Moved(positions, old + steps))
+        for parcel in processes.deliver(processes.together(of_others)).values():
+            for key, kept in parcel.items():
+                parts[key].append(kept.moved)
         for key, found in parts.items():
-            merged = _merged([*([self.moved[key].moved] if key in self.moved else []), *found])
-            if merged.positions.size:
-                self.moved[key] = Kept.of(merged)
+            # In ascending order.
+            own = [self.moved[key].moved] if key in self.moved else []
+            positions, values = (np.concatenate(each) for each in zip(*own, *found, strict=True))
+            order = np.argsort(positions)
+            self.moved[key] = Kept.of(Moved(positions[order], values[order]))
 
     def _counts(self, processes: Processes | Alone) -> dict[Key, int]:
         """How much of each block moved."""
         keys = {block.key for block in self.baseline.owned} & self.moved.keys()
         own = {key: self.moved[key].values.size for key in keys}
         return {key: count for part in processes.gathered(own) for key, count in part.items()}
-
-    def _for_owner(self, blocks: Sequence[Block]) -> list[Bytes]:
-        none = np.empty(0, np.uint32)
-        moved, before = [], []
-        for block in blocks:
-            own = self.baseline.own(block)
-            numbers, values = self.moved[block.key].moved if block.key in self.moved else Moved(none, own[:0])
-            before.append(own[numbers])
-            moved.append(Moved(block.positions(self.rank, numbers), values))
-        return packed(moved, before)
 
     def _are_same(self, names: Sequence[str], changed: Changed, processes: Processes | Alone) -> bool:
         """Whether two tensors hold the same bits, before and after."""
@@ -205,10 +185,3 @@ class Publication:
                 if any(hashes[left, start] != hashes[right, start] for name, start in hashes if name == left):
                     return False
         return True
-
-
-def _merged(parts: Sequence[Moved]) -> Moved:
-    """What moved of one block, in ascending order."""
-    positions, values = (np.concatenate(each) for each in zip(*parts, strict=True))
-    order = np.argsort(positions)
-    return Moved(positions[order], values[order])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from maskreg.device import open_device
 from maskreg.digest import leaf_hashes
 from maskreg.errors import PairMismatchError
 from maskreg.flow.extract.differ import BlockDiff, Differ, PairSpan
-from maskreg.flow.extract.extraction import Extraction, ExtractResult, Writing
+from maskreg.flow.extract.extraction import Extraction, ExtractResult
 from maskreg.flow.extract.pairing import StoredAs, fold_tied, is_wide, paired
 from maskreg.flow.publish.coding import SPAN_BYTES, WINDOW_BYTES, Shared
 from maskreg.flow.publish.division import Block
@@ -91,16 +91,7 @@ def extract_shards(
     extraction = Extraction(source, weights, pairs, notes, Exact(), codec, reversible=False)
     most = min(WINDOW_BYTES, sum(map(numel_of, blocks)) // 2 // _WINDOWS)
     coding = ShardCoding(extraction, weights, mask, processes)
-    with ExitStack() as stack:
-
-        def begin() -> Writing | None:
-            is_first = processes.rank == processes.ranks[0]
-            return stack.enter_context(extraction.writing(root, jobs)) if is_first else None
-
-        writing = processes.together(begin)
-        coding.add_all(writing, processes, jobs, most)
-        processes.together(model.check_unchanged)
-        return processes.together(lambda: None if writing is None else writing.finish(source_root=source_root))
+    return coding.write(processes, root, jobs, most, model.check_unchanged, source_root=source_root)
 
 
 class Weights(Checkpoint):
@@ -118,7 +109,15 @@ class Weights(Checkpoint):
     def window(self, keys: Sequence[Key]) -> Iterator[None]:
         """Owners can read these blocks, inside; called by all processes, with the same keys in the same order."""
         blocks = [block for block in map(self.blocks.get, keys) if block and self._rank in (block.owner, *block.taken)]
-        parcels = self._processes.together(lambda: self._for_owners(blocks))
+
+        def of_others() -> dict[int, list[Bits]]:
+            parcels: dict[int, list[Bits]] = defaultdict(list)
+            for block in blocks:
+                if block.owner != self._rank:
+                    parcels[block.owner].append(self._own(block))
+            return parcels
+
+        parcels = self._processes.together(of_others)
         received = {rank: iter(parts) for rank, parts in self._processes.deliver(parcels).items()}
         for block in blocks:
             if block.owner != self._rank or [*block.taken] == [self._rank]:
@@ -126,7 +125,7 @@ class Weights(Checkpoint):
             dtype = np.dtype(f"<u{self.tensors[block.name].item_bytes}")
             self._shared[block.key] = values = np.empty(numel_of(block), dtype)
             for rank, taken in block.taken.items():
-                part = self._own(block) if rank == self._rank else next(received[rank]).view(dtype)
+                part = self._own(block) if rank == self._rank else next(received[rank])
                 values[block.runs[rank].positions(taken, block.start)] = part
         del received
         try:
@@ -156,13 +155,6 @@ class Weights(Checkpoint):
     def close(self) -> None:
         """Nothing: the model belongs to its owner."""
 
-    def _for_owners(self, blocks: Sequence[Block]) -> Mapping[int, Sequence[Bits]]:
-        parcels: dict[int, list[Bits]] = defaultdict(list)
-        for block in blocks:
-            if block.owner != self._rank:
-                parcels[block.owner].append(np.ascontiguousarray(self._own(block)).view(np.uint8))
-        return parcels
-
     def _own(self, block: Block) -> Bits:
         taken = block.taken[self._rank]
         return self._model.read(block.name, taken.start, taken.stop)
@@ -175,9 +167,10 @@ class ShardCoding(Shared):
         self, extraction: Extraction, weights: Weights, mask: Mask | None, processes: Processes | Alone
     ) -> None:
         """Find out which tensors that are stored whole have changed; called by all processes."""
-        super().__init__(extraction.pairs, [*weights.blocks.values()])
-        self._source, self._weights, self._mask = extraction.source, weights, mask
-        self._bits = lru_cache(1)(self._bits_of)
+        super().__init__(extraction, [*weights.blocks.values()])
+        self._weights, self._mask = weights, mask
+        # Of the tensor at work.
+        self._bits = lru_cache(1)(lambda name: mask[name].packed if mask and name in mask else None)
         self._differ = Differ(extraction.source, weights, extraction.rule, extraction.codec, False, open_device("cpu"))
         self._whole = self._changed(processes) if extraction.codec else set()
 
@@ -210,35 +203,27 @@ class ShardCoding(Shared):
     def _changed(self, processes: Processes | Alone) -> set[str]:
         """Which of the tensors that are stored whole, if any bit differs, do so in any process."""
         kinds = StoredAs.WIDE, StoredAs.OPAQUE
-        pairs = {pair.name: pair for pair in self._pairs if pair.stored_as in kinds}
+        pairs = {pair.name: pair for pair in self.extraction.pairs if pair.stored_as in kinds}
         recast = {name for name, pair in pairs.items() if pair.source != pair.target}
 
         def own() -> set[str]:
             mine = (block for block in self._weights.held if block.name in pairs)
-            return {block.name for block in mine if self._weights.differ(block, self._source)}
+            return {block.name for block in mine if self._weights.differ(block, self.extraction.source)}
 
         return recast.union(*processes.gathered(processes.together(own)))
 
     def _outside(self, span: PairSpan, diff: BlockDiff) -> int:
         """Coordinates outside the mask that have changed."""
-        block, (pair, start, _) = diff.block, span
+        block, (pair, start, stop) = diff.block, span
         same_dtype = pair.source and pair.target and pair.source.dtype == pair.target.dtype
         if block is None or block.mask is None or (same_dtype and (block.differing != block.nnz)):
             # Bits that no rule sees count too.
-            before, after = self._sides(span)
-            moved = pack(before != after)
+            sides = (side.read(pair.name, start, stop) for side in (self.extraction.source, self._weights))
+            moved = pack(np.not_equal(*sides))
         else:
             moved = np.asarray(block.mask)
         bits = self._bits(pair.name)
         return nnz_of(moved) - (0 if bits is None else overlap(moved, bits[start // 8 :][: moved.size]))
-
-    def _sides(self, span: PairSpan) -> tuple[Bits, Bits]:
-        pair, start, stop = span
-        return self._source.read(pair.name, start, stop), self._weights.read(pair.name, start, stop)
-
-    def _bits_of(self, name: str) -> npt.NDArray[np.uint8] | None:
-        assert self._mask is not None
-        return self._mask[name].packed if name in self._mask else None
 
 
 def _are_same(source: Checkpoint, weights: Weights, names: tuple[str, str], processes: Processes | Alone) -> bool:

@@ -217,11 +217,30 @@ class Publisher(Closing):
         meta: Mapping[str, str] | None,
         processes: Processes | Alone,
     ) -> Published | None:
-        """Code, store and push what moved; the baseline moves on only then."""
-        if head is not None and not any(processes.gathered(bool(publication.moved))):
-            published = processes.together(lambda: self._unmoved(naming, seconds))
-            processes.together(lambda: self._settle(naming))
-            return published
+        """Code, store and push what moved."""
+        moved = head is None or any(processes.gathered(bool(publication.moved)))
+        if moved:
+            stored = self._stored(publication, seconds, naming, head, meta, processes)
+        else:
+            stored = processes.together(lambda: self._unmoved(naming))
+
+        def push_stored() -> Published | None:
+            return Published.of(stored, self._pushed(seconds), seconds, moved=moved) if stored is not None else None
+
+        published = processes.together(push_stored)
+        processes.together(lambda: self._settle(naming))
+        return published
+
+    def _stored(
+        self,
+        publication: Publication,
+        seconds: dict[str, float],
+        naming: Naming | None,
+        head: Digest | None,
+        meta: Mapping[str, str] | None,
+        processes: Processes | Alone,
+    ) -> Stored | None:
+        """Code what moved as a link, and move the tag to it; only then the baseline moves on."""
         parents, recipe = ((head,), LINK_RECIPE) if head is not None else ((), None)
         begun = time.monotonic()
         extracted = publication.link(
@@ -232,51 +251,31 @@ class Publisher(Closing):
             parents=parents,
             recipe=recipe,
         )
-
-        def coded() -> Link | None:
-            if extracted is None:
-                return None
-            return Link(extracted.digest, self._space.local.artifact(extracted.digest).manifest)
-
-        link = processes.together(coded)
         seconds["code"] = time.monotonic() - begun
-        told = processes.gathered(link and (link.digest, link.after))[0]
-        assert told is not None
-        self._latest.expect(publication, *told)
 
-        def store() -> Published | None:
-            if link is None or naming is None or extracted is None:
+        def store() -> tuple[Stored, Link] | None:
+            if extracted is None or naming is None:
                 return None
-            return self._stored(link, naming, meta, extracted.notes, seconds)
+            link = Link(extracted.digest, self._space.local.artifact(extracted.digest).manifest)
+            self._latest.check(link, naming.head.digest if naming.head is not None else None)
+            consent = {} if self._retention is None else self._retention.meta(naming.head)
+            card = replace(self._card, meta={**self._card.meta, **(meta or {}), **consent}).checked()
+            stored = naming.store(link.digest, card, extracted.notes)
+            self._is_pushed = False
+            return stored, link
 
-        published = processes.together(store)
-        processes.together(self._latest.advance)
-        processes.together(lambda: self._settle(naming))
-        return published
+        made = processes.together(store)
+        link = processes.gathered(made and made[1])[0]
+        assert link is not None  # the first process stored it
+        processes.together(lambda: self._latest.advance(publication, link))
+        return made and made[0]
 
-    def _stored(
-        self,
-        link: Link,
-        naming: Naming,
-        meta: Mapping[str, str] | None,
-        notes: tuple[str, ...],
-        seconds: dict[str, float],
-    ) -> Published:
-        self._latest.check(link, naming.head.digest if naming.head is not None else None)
-        consent = {} if self._retention is None else self._retention.meta(naming.head)
-        card = replace(self._card, meta={**self._card.meta, **(meta or {}), **consent}).checked()
-        stored = naming.store(link.digest, card, notes)
-        self._latest.add(link)
-        self._is_pushed = False
-        return Published.of(stored, self._pushed(seconds), seconds, moved=True)
-
-    def _unmoved(self, naming: Naming | None, seconds: dict[str, float]) -> Published | None:
+    def _unmoved(self, naming: Naming | None) -> Stored | None:
         if naming is None or naming.head is None or naming.head.digest is None:
             return None
         head = self._space.local.artifact(naming.head.digest)
         self._space.note(f"nothing moved since {head.digest.short}, so no link was published")
-        stored = Stored(self.ref, head, naming.head.card)
-        return Published.of(stored, self._pushed(seconds), seconds, moved=False)
+        return Stored(self.ref, head, naming.head.card)
 
     def _settle(self, published: Naming | None) -> None:
         """Make the anchor that is due, keep the version that is to be kept, and let links expire, in this order."""
