@@ -38,6 +38,9 @@ from maskreg.tensors.rules import parse_rule
 KEY = "maskreg"
 """The key of the text in a format's metadata."""
 
+OTHER_VALUES = "give the source checkpoint that the update was made on, or copy the update again"
+"""The next step where patching gives other values than the update records."""
+
 Check = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
 _HUB = Annotated[str, msgspec.Meta(max_length=512)]
 

@@ -20,7 +20,8 @@ from maskreg.artifact.shards import content_bytes, pack_frame, unpack_frame
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.safetensors import build_header
 from maskreg.errors import CorruptError, FormatError
-from maskreg.exchange.incoming import OTHER_VALUES, Patch
+from maskreg.exchange.base import OTHER_VALUES
+from maskreg.exchange.incoming import Patch
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import sync_file
 from maskreg.tensors.info import TensorInfo

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.archive import DTYPES
 from maskreg.checkpoint.base import Checkpoint, Memory
 from maskreg.checkpoint.files import read_whole, small_files
-from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, LeafHashes, fingerprint, leaf_hashes
 from maskreg.document import checked, parse_object
-from maskreg.errors import CorruptError, FormatError, NotFoundError
-from maskreg.exchange.base import Lineage
+from maskreg.errors import FormatError, NotFoundError
+from maskreg.exchange.base import Values, parse_lineage
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo, shown
-from maskreg.tensors.leaves import leaf_count
 
 StructT = TypeVar("StructT")
 
 MANIFEST_NAME = "manifest.json"
 """The document of several formats about the other files of a folder."""
-
-OTHER_VALUES = "give the source checkpoint that the update was made on, or copy the update again"
-"""The next step where patching gives other values than the update records."""
-
 
 Patch = Callable[[int, int, "npt.NDArray[Any]"], None]
 """Turns elements ``[start, stop)`` of one source tensor into the target's, in place, on any thread."""
@@ -46,14 +38,12 @@ class PatchedCheckpoint(Checkpoint):
         path: Location,
         hub: str = "",
         files: Mapping[str, Location] | None = None,
-        checks: Mapping[str, str] | None = None,
     ) -> None:
         """Patch a checkpoint."""
         self.format = source.format
         self.path, self.hub, self.tensors = path, hub, source.tensors
         self._source, self._patches = source, patches
         self._files = source.small_files() if files is None else files
-        self._checks = {name: _Check(self.tensors[name], text) for name, text in (checks or {}).items()}
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor."""
@@ -63,8 +53,6 @@ class PatchedCheckpoint(Checkpoint):
             if into is None or values.ctypes.data != into.ctypes.data:
                 values = values.copy()
             patch(start, stop, values)
-        if (check := self._checks.get(name)) is not None:
-            check.add(start, stop, values)
         return values
 
     def expect(self, name: str, start: int, stop: int) -> int:
@@ -77,44 +65,6 @@ class PatchedCheckpoint(Checkpoint):
 
     def close(self) -> None:
         """Do nothing: the source belongs to its opener."""
-
-
-class _Check:
-    """Collects the leaves of a tensor, from several threads, until its fingerprint is known.
-
-    ::
-
-        add(0, 4M)      leaves 0..15 of 20
-        add(4M, 5M)     leaves 16..19: all are here, and their fingerprint is compared
-    """
-
-    def __init__(self, info: TensorInfo, expected: str) -> None:
-        self._info = info
-        self._expected = expected
-        self._leaves: dict[int, LeafHashes] = {}
-        self._missing = leaf_count(info.numel)
-        self._lock = threading.Lock()
-
-    def add(self, start: int, stop: int, values: npt.NDArray[Any]) -> None:
-        # Only whole leaves, each once: tied tensors are looked at before they are read.
-        if start % LEAF_NUMEL or (stop % LEAF_NUMEL and stop != self._info.numel):
-            return
-        leaves = leaf_hashes(values)
-        with self._lock:
-            if start in self._leaves:
-                return
-            self._leaves[start] = leaves
-            self._missing -= len(leaves)
-            if self._missing:
-                return
-        parts = [self._leaves[key] for key in sorted(self._leaves)]
-        whole = np.concatenate(parts) if parts else np.empty((0, FINGERPRINT_BYTES), np.uint8)
-        if fingerprint(whole) != self._expected:
-            raise CorruptError(
-                f"tensor {self._info.name}",
-                "does not match its checksum",
-                hint=OTHER_VALUES,
-            )
 
 
 def parse_document(data: bytes, path: Location, limits: Limits) -> dict[str, Any]:
@@ -155,21 +105,28 @@ def require_folder(path: Location, accepts: str) -> None:
         raise NotFoundError(f"{path}: not a folder", hint=f"this format is {accepts}")
 
 
-def target_of(
+def patched(
     source: Checkpoint,
     patches: Mapping[str, Patch],
     path: Location,
-    lineage: Lineage | None,
-    own: Collection[str],
+    text: Any,
     limits: Limits,
-) -> PatchedCheckpoint:
-    """The checkpoint that an update gives: the source, with each tensor and small file of the update in its place."""
+    *,
+    document: Location | None = None,
+) -> Values:
+    """An update: the source, with each tensor and small file of the update in its place.
+
+    Args:
+        path: where it lies.
+        text: what its ``document``, or itself, says of where it comes from.
+    """
+    lineage = parse_lineage(text, str(document or path), limits)
     brought = small_files(path, limits) if path.is_dir() else {}
-    brought = {name: file for name, file in brought.items() if name not in own}
+    if document is not None:
+        brought = {name: file for name, file in brought.items() if name != document.name}
     removed = lineage.removed_files if lineage else ()
     kept = {name: file for name, file in source.small_files().items() if name not in removed}
-    checks = lineage.checks if lineage else {}
-    for name in checks:
+    for name in lineage.checks if lineage else ():
         tensor_of(source, name)
     hub = lineage.target.hub if lineage else ""
-    return PatchedCheckpoint(source, patches, path=path, hub=hub, files={**kept, **brought}, checks=checks)
+    return Values(PatchedCheckpoint(source, patches, path=path, hub=hub, files={**kept, **brought}), lineage)

@@ -47,9 +47,9 @@ from maskreg.checkpoint.files import is_plain_name, read_whole
 from maskreg.checkpoint.pieces import Box
 from maskreg.document import checked
 from maskreg.errors import CorruptError, FormatError, UsageError
-from maskreg.exchange.base import KEY, Format, Values, Written, parse_lineage
+from maskreg.exchange.base import KEY, Format, Values, Written
 from maskreg.exchange.frames import ZSTD_LEVEL, Bytes, unpack
-from maskreg.exchange.incoming import MANIFEST_NAME, Patch, parse_manifest, same_form, target_of
+from maskreg.exchange.incoming import MANIFEST_NAME, Patch, parse_manifest, patched, same_form
 from maskreg.exchange.outgoing import Changes, Outgoing, changes_in
 from maskreg.exchange.output import folder_written, sync_file
 from maskreg.extras import requiring
@@ -171,8 +171,7 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
                 raise FormatError(f"tensor {item.name}: it is in the payloads twice")
             info = same_form(source, item.name, item.dtype, item.shape)
             patches[item.name] = payloads.patch(pointer, item, info)
-    lineage = parse_lineage(manifest.maskreg, document, limits)
-    return Values(target_of(source, patches, path, lineage, (MANIFEST_NAME,), limits), lineage)
+    return patched(source, patches, path, manifest.maskreg, limits, document=path / MANIFEST_NAME)
 
 
 class _Payload(NamedTuple):

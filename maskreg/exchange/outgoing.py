@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from maskreg.artifact.layout import FILES, REVERSE_FILES
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.files import can_run_code, check_small_file
+from maskreg.checkpoint.files import check_small_file
 from maskreg.errors import UsageError
 from maskreg.exchange.base import lineage_of
 from maskreg.mask import unpack
@@ -22,6 +23,7 @@ from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import TensorInfo, blocks_of, numel_of
 from maskreg.update.delta import Change, Delta, SpanDelta
+from maskreg.update.small_files import SmallFiles, small_files_of
 from maskreg.update.verified import VerifiedSource
 
 ResultT = TypeVar("ResultT")
@@ -56,11 +58,7 @@ def changes_in(span: ChangedSpan) -> Changes:
 
 
 class Outgoing:
-    """An artifact as exchange formats take it.
-
-    Attributes:
-        with_code: small files that can run code are written too.
-    """
+    """An artifact as exchange formats take it; ``with_code`` writes small files that can run code too."""
 
     def __init__(
         self,
@@ -74,7 +72,7 @@ class Outgoing:
         """Check that the artifact can be written."""
         self.artifact = artifact
         self.source = source
-        self.with_code = with_code
+        self._with_code = with_code
         self.progress = progress
         self._jobs = worker_count(jobs)
         self._buffers = Buffers()
@@ -84,13 +82,19 @@ class Outgoing:
             self._delta = Delta(artifact)
             self._verified = VerifiedSource(artifact, source, jobs=self._jobs)
 
-    def begin(self) -> None:
-        """Report the beginning of the work: the bytes of the changed tensors, or the coordinates of the masks."""
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Report the beginning of the work: the bytes of the changed tensors, or the coordinates of the masks.
+
+        At the end, hash what was not read of the artifact: entered last, so that nothing appears of a damaged one.
+        """
         if self.source is None:
             total = sum(row.numel for row in self.masked.values())
         else:
             total = sum(info.nbytes for info in self.changed.values())
         self.progress.start("convert", total)
+        yield
+        self.artifact.verify_rest(jobs=self._jobs)
 
     # Values
 
@@ -144,10 +148,6 @@ class Outgoing:
         with closing(ordered(on_span, spans, jobs=self._jobs, size=numel_of)) as results:
             yield from results
 
-    def finish(self) -> None:
-        """Hash what was not read of the artifact, before an output appears."""
-        self.artifact.verify_rest(jobs=self._jobs)
-
     # Masks
 
     @cached_property
@@ -165,24 +165,13 @@ class Outgoing:
     # Beside the tensors
 
     @cached_property
-    def files(self) -> Mapping[str, bytes]:
+    def files(self) -> SmallFiles:
         """Small files of the target that differ from the source's; those that can run code only ``with_code``."""
         assert self.source is not None
-        own = self.source.small_files()
-        files = self.artifact.files("delta")
-        for name, data in files.items():
+        files = small_files_of(self._delta, self.source, with_code=self._with_code)
+        for name, data in files.written.items():
             check_small_file(name, len(data))
-        known = {name: own[name].read_bytes() for name in files if name in own}
-        return {
-            name: data
-            for name, data in files.items()
-            if self.with_code or not can_run_code(name, data, known.get(name))
-        }
-
-    @property
-    def left_out_files(self) -> tuple[str, ...]:
-        """Small files of the target that can run code and are not among :attr:`files`."""
-        return tuple(sorted(self._file_names(FILES) - self.files.keys()))
+        return files
 
     def lineage(self) -> str:
         """The text that says where the values come from; see :mod:`maskreg.exchange.base`."""
@@ -192,19 +181,14 @@ class Outgoing:
 
     def mask_lineage(self) -> str:
         """The same for masks; reads all of them, since a file begins with its metadata."""
-        checks = {name: mask_check(self.artifact, row) for name, row in self.masked.items()}
+        checks = {}
+        for name, row in self.masked.items():
+            hasher = xxhash.xxh3_128()
+            for start, stop in blocks_of(row.numel):
+                hasher.update(self.artifact.mask_bits(row, start, stop).data)
+            checks[name] = hasher.hexdigest()
         return lineage_of(self.artifact.digest, self.artifact.manifest, checks)
 
     def _file_names(self, prefix: str) -> set[str]:
         keys = (entry.key for entry in self.artifact.manifest.objects)
         return {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
-
-
-def mask_check(artifact: Artifact, row: Tensor) -> str:
-    """The xxh3-128 of the packed bits of a tensor's mask, as 32 hex digits."""
-    import xxhash
-
-    hasher = xxhash.xxh3_128()
-    for start, stop in blocks_of(row.numel):
-        hasher.update(artifact.mask_bits(row, start, stop).data)
-    return str(hasher.hexdigest())

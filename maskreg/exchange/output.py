@@ -28,27 +28,12 @@ def sources_of(update: Outgoing) -> tuple[Path, ...]:
     return (path.resolve(),) if isinstance(path, Path) else ()
 
 
-def value_notes(update: Outgoing, *, holds_files: bool) -> tuple[str, ...]:
-    """What is not in an output of values: of the artifact, and of the target's small files; one sentence each."""
-    manifest, notes = update.artifact.manifest, []
-    if manifest.target.cast:
-        notes.append("the target is a bf16 cast: read back, it is recorded as the bf16 checkpoint that it is here")
-    if not manifest.exact:
-        notes.append(f"rule {manifest.rule} drops small changes: the result is not the target")
-    if update.files and not holds_files:
-        notes.append(f"left out, for this output has no room for small files: {', '.join(sorted(update.files))}")
-    if update.left_out_files:
-        names = ", ".join(update.left_out_files)
-        notes.append(f"left out, because it can run code: {names}; --with-code takes it along")
-    return tuple(notes)
-
-
 def one_file_plan(
     update: Outgoing, out: Path, file_name: str, tensors: Sequence[TensorInfo], metadata: Mapping[str, str]
 ) -> OutputPlan:
     """A plan for one safetensors file: ``out`` itself if its name ends so, else in a folder with the small files."""
     single = out.suffix == ".safetensors"
-    files = {} if single or update.source is None else update.files
+    files = {} if single or update.source is None else update.files.written
     shard = build_shard(file_name, tensors, metadata)
     return OutputPlan(shards=(shard,), files=files, single_file=single, sources=sources_of(update))
 
@@ -62,40 +47,35 @@ def offsets_in(plan: OutputPlan) -> dict[str, int]:
     return offsets
 
 
-def json_file(document: Mapping[str, Any]) -> bytes:
-    """A JSON document as it is written into a file that people read."""
-    return (json.dumps(document, indent=2) + "\n").encode()
-
-
 def values_written(
     update: Outgoing, out: Path, size: int, kept_files: tuple[str, ...], *, holds_files: bool
 ) -> Written:
-    """What was written of all values of an update."""
+    """What was written of all values of an update; its notes say what is not in it."""
+    manifest, notes = update.artifact.manifest, []
+    if manifest.target.cast:
+        notes.append("the target is a bf16 cast: read back, it is recorded as the bf16 checkpoint that it is here")
+    if not manifest.exact:
+        notes.append(f"rule {manifest.rule} drops small changes: the result is not the target")
+    if update.files.written and not holds_files:
+        names = ", ".join(sorted(update.files.written))
+        notes.append(f"left out, for this output has no room for small files: {names}")
+    if update.files.left_out:
+        names = ", ".join(update.files.left_out)
+        notes.append(f"left out, because it can run code: {names}; --with-code takes it along")
     return Written(
         out=out,
         tensors=len(update.changed),
         coordinates=sum(update.counts.values()),
         bytes=size,
         kept_files=kept_files,
-        notes=value_notes(update, holds_files=holds_files),
+        notes=tuple(notes),
     )
-
-
-@contextmanager
-def working(update: Outgoing) -> Iterator[None]:
-    """Report the beginning of the work on an update; at the end, hash what was not read of the artifact.
-
-    Entered last, so that nothing appears of an artifact that is damaged.
-    """
-    update.begin()
-    yield
-    update.finish()
 
 
 @contextmanager
 def planned_output(update: Outgoing, plan: OutputPlan, out: Path, *, force: bool) -> Iterator[CheckpointWriter]:
     """Safetensors files that appear whole when the ``with`` ends, or not at all."""
-    with filling(out, plan.total_bytes), CheckpointWriter(out, plan, force=force) as writer, working(update):
+    with filling(out, plan.total_bytes), CheckpointWriter(out, plan, force=force) as writer, update.working():
         yield writer
 
 
@@ -118,17 +98,19 @@ def folder_written(
     Raises:
         UsageError: a small file of the target has the name of the document.
     """
-    if document_name in update.files:
+    small = update.files.written
+    if document_name in small:
         raise UsageError(f"the format has a {document_name} of its own, and so has the target", hint="use slime")
-    needed = sum(map(len, update.files.values())) + sum(info.nbytes for info in update.changed.values())
-    names = frozenset({document_name, *files, *update.files})
+    needed = sum(map(len, small.values())) + sum(info.nbytes for info in update.changed.values())
+    names = frozenset({document_name, *files, *small})
     pending = PendingOutput(out, is_file=False, weights=weights, names=names, sources=sources_of(update), force=force)
     with filling(pending.path, needed), creating(pending.path):
         try:
             pending.begin(needed)
-            with working(update):
+            with update.working():
                 parts = {name: write_file(pending.work / name, infos) for name, infos in files.items()}
-                for name, data in {**update.files, document_name: json_file(describe(parts))}.items():
+                document = (json.dumps(describe(parts), indent=2) + "\n").encode()
+                for name, data in {**small, document_name: document}.items():
                     with (pending.work / name).open("xb") as file:
                         file.write(data)
                         sync_file(file)

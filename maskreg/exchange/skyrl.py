@@ -32,9 +32,9 @@ from maskreg.checkpoint.files import is_plain_name
 from maskreg.checkpoint.layouts import check_index
 from maskreg.checkpoint.safetensors import SafetensorsCheckpoint
 from maskreg.errors import FormatError, UsageError
-from maskreg.exchange.base import KEY, Format, Values, Written, parse_lineage
+from maskreg.exchange.base import KEY, Format, Values, Written
 from maskreg.exchange.frames import Frame, FramePatches, unxored, write_frames, xor
-from maskreg.exchange.incoming import MANIFEST_NAME, Patch, parse_manifest, same_form, target_of
+from maskreg.exchange.incoming import MANIFEST_NAME, Patch, parse_manifest, patched, same_form
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.exchange.output import folder_written
 from maskreg.limits import Limits
@@ -126,8 +126,7 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
     check_index(listed, [(shard.file_name, [info.name for info in shard.tensors]) for shard in file.shards], document)
     frames = FramePatches(source, file, unxored)
     patches = {record.name: _patch(record, frames, source) for record in manifest.tensors}
-    lineage = parse_lineage(manifest.maskreg, document, limits)
-    return Values(target_of(source, patches, path, lineage, (MANIFEST_NAME,), limits), lineage)
+    return patched(source, patches, path, manifest.maskreg, limits, document=path / MANIFEST_NAME)
 
 
 def _patch(record: _Record, frames: FramePatches, source: Checkpoint) -> Patch:

@@ -27,7 +27,7 @@ from maskreg.checkpoint.files import read_whole
 from maskreg.checkpoint.layouts import INDEX_NAME, parse_index
 from maskreg.checkpoint.safetensors import SafetensorsCheckpoint
 from maskreg.errors import FormatError, UsageError
-from maskreg.exchange.base import KEY, Format, Values, Written, parse_lineage
+from maskreg.exchange.base import KEY, Format, Values, Written
 from maskreg.exchange.frames import (
     POSITION,
     Bytes,
@@ -39,7 +39,7 @@ from maskreg.exchange.frames import (
     write_frames,
     xor,
 )
-from maskreg.exchange.incoming import Patch, parse_document, require_folder, target_of, tensor_of
+from maskreg.exchange.incoming import Patch, parse_document, patched, require_folder, tensor_of
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import folder_written
 from maskreg.limits import Limits
@@ -130,8 +130,7 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
         for shard in file.shards:
             for name in (info.name for info in shard.tensors):
                 patches[name] = frames.patch(tensor_of(source, name), shard.metadata.get(name, ""), hasher)
-    lineage = parse_lineage(metadata.get(KEY), str(path / INDEX_NAME), limits)
-    return Values(target_of(source, patches, path, lineage, (), limits), lineage)
+    return patched(source, patches, path, metadata.get(KEY), limits, document=path / INDEX_NAME)
 
 
 def _check_options(encoding: str, checksum: str, version: int, base_version: int) -> None:

@@ -35,8 +35,8 @@ import numpy.typing as npt
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.safetensors import open_path
 from maskreg.errors import CorruptError, FormatError
-from maskreg.exchange.base import KEY, Format, Values, Written, parse_lineage
-from maskreg.exchange.incoming import target_of, tensor_of
+from maskreg.exchange.base import KEY, Format, Values, Written
+from maskreg.exchange.incoming import patched, tensor_of
 from maskreg.exchange.outgoing import Outgoing, changes_in
 from maskreg.exchange.output import offsets_in, one_file_plan, planned_output, values_written
 from maskreg.limits import Limits
@@ -94,8 +94,7 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
     if metadata.get("num_changed_params", str(len(patches))) != str(len(patches)):
         stated = shown(metadata["num_changed_params"])
         raise CorruptError(str(path), f"its metadata states {stated} changed tensors, and it has {len(patches)}")
-    lineage = parse_lineage(metadata.get(KEY), str(path), limits)
-    return Values(target_of(source, patches, path, lineage, (), limits), lineage)
+    return patched(source, patches, path, metadata.get(KEY), limits)
 
 
 def _metadata(update: Outgoing, model_version: int) -> dict[str, str]:

@@ -22,6 +22,9 @@ class Alone:
         """The value."""
         return [value]
 
+    def require_same(self, value: object, subject: str) -> None:
+        """No other process can have something else."""
+
     def deliver(self, parcels: Mapping[int, T]) -> dict[int, T]:
         """What this process sends to itself."""
         return {**parcels}

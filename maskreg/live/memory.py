@@ -30,6 +30,12 @@ CODES: Mapping[int, torch.dtype] = {1: torch.uint8, 2: torch.int16, 4: torch.int
 """Integers of the same width, to read the bits of elements; by the bytes of an element."""
 
 
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a tensor as integers of their width, in the same memory."""
+    tensor = tensor.detach()
+    return tensor.view(CODES[tensor.element_size()])
+
+
 def storage_key(tensor: torch.Tensor) -> tuple[object, ...]:
     """A key that is equal for two tensors of the same elements of the same memory, in the same order."""
     if tensor.is_meta or hasattr(tensor, "to_local") or not tensor.numel():

@@ -5,7 +5,7 @@ Of a model that several processes hold, each reads its own coordinates.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from maskreg.bucket import Location
 from maskreg.checkpoint.base import Checkpoint, Memory
 from maskreg.errors import TryAgainError, UsageError, WrongCheckpointError
 from maskreg.live.held import Held, held, whole
-from maskreg.live.layout import links
-from maskreg.live.memory import CODES, NAMES
+from maskreg.live.layout import Join, links
+from maskreg.live.memory import NAMES, bits_of
 from maskreg.live.naming import bare, find, missing_error
 from maskreg.live.shards import local_of
 from maskreg.tensors.info import TensorInfo
@@ -58,11 +58,13 @@ class ModelState(Checkpoint):
         self.path = Path()
         self._small_files = small_files or {}
         module = model if isinstance(model, torch.nn.Module) else None
-        if tensors is None:
-            named = (model.state_dict(keep_vars=True) if isinstance(model, torch.nn.Module) else model).items()
-            tensors = {name: value for name, value in named if isinstance(value, torch.Tensor)}
-        self._tensors = tensors
-        self.held: Mapping[str, Held] = dict(_held(expected, tensors, module, rank))
+        self._tensors = tensors = tensors_of(model) if tensors is None else tensors
+        matches = find(expected, tensors, module)
+        if absent := matches.missing + matches.ignored:
+            raise missing_error(absent[0], expected, tensors, hint="this is the model of another checkpoint")
+        shapes = {name: info.shape for name, info in expected.items()}
+        of_joins = located(matches.joins, shapes, tensors, self._check_form, rank=rank, hint="publish a checkpoint")
+        self.held: Mapping[str, Held] = dict(of_joins)
         if not allow_surplus:
             _refuse_surplus(module, tensors, self.held)
         self.tensors = {
@@ -120,12 +122,21 @@ class ModelState(Checkpoint):
                     hint="publish between two optimizer steps",
                 )
 
+    def _check_form(self, name: str, target: str) -> None:
+        tensor = local_of(self._tensors[target].detach())
+        if tensor.is_meta or tensor.layout is not torch.strided:
+            state = "on the meta device" if tensor.is_meta else "sparse"
+            hint = "load it first" if tensor.is_meta else "publish the model before it is pruned"
+            raise WrongCheckpointError(name, f"its data is {state}", hint=hint)
+        if tensor.dtype not in NAMES:
+            fault = f"{tensor.dtype}, which is not read from a model"
+            raise WrongCheckpointError(name, fault, hint="publish a checkpoint")
+
     def _counted(self) -> dict[str, int]:
         return {name: item.local._version for name, item in self.held.items()}
 
     def _flat(self, name: str) -> torch.Tensor:
-        local = self.held[name].local.detach()
-        bits = local.view(CODES[local.element_size()])
+        bits = bits_of(self.held[name].local)
         if bits.is_contiguous():
             return bits.reshape(-1)
         # One copy for all blocks of a tensor, which are read one after another.
@@ -144,36 +155,42 @@ def is_sharded(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> bool:
     return any(hasattr(weight, "to_local") for weight in weights)
 
 
-def _held(
-    expected: Mapping[str, TensorInfo],
+def tensors_of(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors of a model or its state dict; those hold other things too: what ``get_extra_state`` returns."""
+    named = model.state_dict(keep_vars=True) if isinstance(model, torch.nn.Module) else model
+    return {name: value for name, value in named.items() if isinstance(name, str) and isinstance(value, torch.Tensor)}
+
+
+def located(
+    joins: Iterable[Join],
+    shapes: Mapping[str, tuple[int, ...]],
     tensors: Mapping[str, torch.Tensor],
-    module: torch.nn.Module | None,
+    check: Callable[[str, str], None],
+    *,
     rank: int,
+    hint: str,
 ) -> Iterator[tuple[str, Held]]:
-    matches = find(expected, tensors, module)
-    if absent := matches.missing + matches.ignored:
-        raise missing_error(absent[0], expected, tensors, hint="this is the model of another checkpoint")
-    for join in matches.joins:
+    """What this process holds of each tensor of a checkpoint, by name; nothing is read.
+
+    Args:
+        shapes: of the checkpoint's tensors.
+        tensors: the model's.
+        check: is given each name of the checkpoint's, and the model's tensor that has it; raises if it does not fit.
+        rank: of this process.
+        hint: what to do where the model has a tensor in parts.
+    """
+    for join in joins:
         if len(join.targets) > 1:
-            parts = " and ".join(join.targets)
-            raise WrongCheckpointError(join.first, f"the model keeps it in parts: {parts}", hint="publish a checkpoint")
+            fault = f"the model keeps it in parts: {' and '.join(join.targets)}"
+            raise WrongCheckpointError(join.first, fault, hint=hint)
         (target,) = join.targets
+        for name in (name for group in join.sources for name in group):
+            check(name, target)
         parameter, sharded = tensors[target], hasattr(tensors[target], "to_local")
-        shapes = {name: expected[name].shape for group in join.sources for name in group}
-        _check_form(join.first, local_of(parameter.detach()))
         model = {target: torch.empty(parameter.shape, device="meta") if sharded else parameter}
         for link in links(join, shapes, model):
             view = link.of_parameter
             yield link.tensor, held(link.tensor, parameter, view) if sharded else whole(view, rank)
-
-
-def _check_form(name: str, tensor: torch.Tensor) -> None:
-    if tensor.is_meta or tensor.layout is not torch.strided:
-        state = "on the meta device" if tensor.is_meta else "sparse"
-        hint = "load it first" if tensor.is_meta else "publish the model before it is pruned"
-        raise WrongCheckpointError(name, f"its data is {state}", hint=hint)
-    if tensor.dtype not in NAMES:
-        raise WrongCheckpointError(name, f"{tensor.dtype}, which is not read from a model", hint="publish a checkpoint")
 
 
 def _refuse_surplus(

@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 import maskreg
 from maskreg.artifact.reader import Artifact
 from maskreg.digest import leaf_hashes
-from maskreg.flow.apply.staging import stage
+from maskreg.flow.apply.in_memory import stage
 from maskreg.update.delta import Delta
 
 SHAPE = (14336, 4096)

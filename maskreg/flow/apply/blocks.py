@@ -5,7 +5,7 @@ Blocks are checked, decoded on the device that holds them, and checked again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -13,10 +13,10 @@ import torch
 
 from maskreg.digest import LeafHashes
 from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
-from maskreg.live.held import Held, held, whole
-from maskreg.live.layout import Join, links
+from maskreg.live.held import Held
 from maskreg.live.memory import NAMES, NamedTensor, leaves_of, refuse_aliasing, refuse_read_only, storage_key
 from maskreg.live.naming import find, missing_error, quantized, quantized_error
+from maskreg.live.state import located, tensors_of
 from maskreg.parallel import Buffers
 from maskreg.tensors.bus import on_device, up
 from maskreg.tensors.info import WIDE
@@ -37,8 +37,8 @@ Model = torch.nn.Module | Mapping[str, torch.Tensor]
 
 def mesh_device(model: Model) -> str | None:
     """The type of device of the processes over which tensors of the model are distributed; None if none are."""
-    for tensor in _tensors_of(model).values():
-        if _is_distributed(tensor):
+    for tensor in tensors_of(model).values():
+        if hasattr(tensor, "to_local"):
             device_type: str = tensor.device_mesh.device_type  # type: ignore[attr-defined]
             return device_type
     return None
@@ -46,53 +46,25 @@ def mesh_device(model: Model) -> str | None:
 
 def matched(route: Route, model: Model, rank: int = 0) -> list[Live]:
     """Every tensor of the route in the model, one for each piece of memory; nothing is read."""
-    module = model if isinstance(model, torch.nn.Module) else None
-    live = _unique(_matched(route, _tensors_of(model), module, rank))
-    tensors = [NamedTensor(item.route.name, item.held.local, item.route.changes) for item in live]
-    refuse_aliasing(tensors)
-    refuse_read_only(tensors)
-    return live
-
-
-def _tensors_of(model: Model) -> dict[str, torch.Tensor]:
-    if isinstance(model, torch.nn.Module):
-        model = model.state_dict(keep_vars=True)
-    # State dicts hold other things too: what a module's get_extra_state returns.
-    return {name: value for name, value in model.items() if isinstance(name, str) and isinstance(value, torch.Tensor)}
-
-
-def _matched(
-    route: Route, tensors: Mapping[str, torch.Tensor], module: torch.nn.Module | None, rank: int
-) -> Iterator[Live]:
+    module, tensors = model if isinstance(model, torch.nn.Module) else None, tensors_of(model)
     match = find(route, tensors, module)
     present = {route[name].steps[0].row.name for join in match.joins for group in join.sources for name in group}
     for name in match.missing + match.ignored:
         if route[name].steps[0].row.name not in present:  # otherwise it is tied, and present under its other name
             by = quantized(name, tensors, module)
             raise quantized_error(name, by) if by else missing_error(name, route, tensors, hint=route.hint)
-    for join in match.joins:
-        if len(join.targets) > 1:
-            raise WrongCheckpointError(
-                join.first,
-                f"the model keeps it in parts: {' and '.join(join.targets)}",
-                hint="apply it to the source on disk, and load the model from it",
-            )
-        (target,) = join.targets
-        for name in (name for group in join.sources for name in group):
-            _check_form(route[name], target, tensors, module)
-        yield from _linked(route, join, tensors[target], rank)
 
+    def check(name: str, target: str) -> None:
+        _check_form(route[name], target, tensors, module)
 
-def _linked(route: Route, join: Join, target: torch.Tensor, rank: int) -> Iterator[Live]:
-    forms = {name: route[name].before for group in join.sources for name in group}
-    shapes = {name: () if form is None else form.shape for name, form in forms.items()}
-    if not _is_distributed(target):
-        for link in links(join, shapes, {join.targets[0]: target}):
-            yield Live(route[link.tensor], whole(link.of_parameter, rank))
-        return
-    blank = torch.empty(target.shape, device="meta")
-    for link in links(join, shapes, {join.targets[0]: blank}):
-        yield Live(route[link.tensor], held(link.tensor, target, link.of_parameter))
+    shapes = {name: () if tensor.before is None else tensor.before.shape for name, tensor in route.items()}
+    hint = "apply it to the source on disk, and load the model from it"
+    found = located(match.joins, shapes, tensors, check, rank=rank, hint=hint)
+    live = _unique(Live(route[name], held) for name, held in found)
+    named = [NamedTensor(item.route.name, item.held.local, item.route.changes) for item in live]
+    refuse_aliasing(named)
+    refuse_read_only(named)
+    return live
 
 
 def _check_form(
@@ -118,16 +90,12 @@ def _check_form(
     if tensor.is_meta:
         raise WrongCheckpointError(route.name, "its data is on the meta device", hint="load it first")
     computes = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-    if not _is_distributed(tensor) and computes:  # a subclass decides what operations on it do
+    if not hasattr(tensor, "to_local") and computes:  # a subclass decides what operations on it do
         raise WrongCheckpointError(
             route.name,
             f"a {type(tensor).__name__} in this model, whose memory is not laid out as a plain tensor's",
             hint="patch the model before its weights are converted",
         )
-
-
-def _is_distributed(tensor: torch.Tensor) -> bool:
-    return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
 def _unique(live: Iterable[Live]) -> list[Live]:

@@ -1,33 +1,35 @@
-"""Applying in memory: patch the tensors of a running model in place, on any device, in one process or many."""
+"""Applying in memory: patch a running model in place, in one process or many; at once, or in two phases."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.distributed import ProcessGroup
 
 from maskreg.artifact.reader import Artifact
 from maskreg.device import own_stream
-from maskreg.errors import UsageError
+from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.flow.apply.blocks import Blocks, Live, Model, matched, mesh_device
-from maskreg.flow.apply.sharded import patch_sharded
-from maskreg.live.memory import CODES
+from maskreg.flow.apply.moving import QUIET, Changes, Patch, patch_of
+from maskreg.flow.apply.sharded import patch_sharded, stage_sharded
+from maskreg.live.alone import Alone
+from maskreg.live.memory import bits_of
 from maskreg.live.naming import refuse_wrapped
 from maskreg.live.processes import Processes
-from maskreg.parallel import ordered, worker_count
+from maskreg.parallel import each, ordered, worker_count
 from maskreg.update.delta import Delta
 from maskreg.update.route import Route, SpanRoute
+
+T = TypeVar("T")
 
 _AT_ONCE = {"cuda": 4}
 """Blocks that a thread decodes at once, about 20 MB each, where not one; 16 threads with four each keep a GPU busy."""
 
-
-MOST_AT_ONCE = max(_AT_ONCE.values())
-"""The most, on any device."""
+_MOST_AT_ONCE = max(_AT_ONCE.values())
 
 Open = Callable[[], Sequence[Delta]]
 """Opens deltas, of which each continues the one before."""
@@ -72,70 +74,69 @@ def patch_(model: Model, deltas: Open, *, jobs: int | None = None, group: Proces
     of ``DistributedDataParallel`` if the model is wrapped in it, and otherwise this one alone.
     """
     threads = worker_count(jobs)
-    route, live, processes, is_sharded = matched_by_all(model, deltas, group)
-    if processes is None:
-        _patch(route, live, threads, lambda work: work())
-    elif is_sharded:
-        patch_sharded(route, live, processes, threads)
-    else:
-        _patch(route, live, threads, processes.together)
+    route, live, processes, sharded_over = _matched_by_all(model, deltas, group)
+    if sharded_over is not None:
+        patch_sharded(route, live, sharded_over, threads)
+        return
+
+    def check() -> None:
+        for delta in route.deltas:
+            delta.artifact.verify_rest(jobs=threads)
+        _patch_each(route, live, threads, write=False)
+
+    processes.together(check)
+    changing = [item for item in live if item.route.changes]
+    processes.together(lambda: _patch_each(route, changing, threads, write=True))
 
 
-def matched_by_all(
+def _matched_by_all(
     model: Model, deltas: Open, group: ProcessGroup | None
-) -> tuple[Route, list[Live], Processes | None, bool]:
-    """The route, the model's tensors on it, the processes that hold the model, and whether they share its tensors."""
+) -> tuple[Route, list[Live], Processes | Alone, Processes | None]:
+    """The route, the model's tensors on it, the processes that hold the model, and those that share its tensors."""
     if isinstance(model, torch.nn.Module):
         refuse_wrapped(model)
     processes = _processes_of(model, group)
-    if processes is None:
-        route = Route(deltas())
-        return route, matched(route, model), None, False
     route = processes.together(lambda: Route(deltas()))
     live = processes.together(lambda: matched(route, model, processes.rank))
     processes.require_same([(str(d.artifact.digest), d.revert) for d in route.deltas], "artifacts")
-    is_sharded = mesh_device(model) is not None
-    if is_sharded:
-        processes.require_same([item.route.name for item in live if len(item.held.of) > 1], "tensors")
-    return route, live, processes, is_sharded
+    if isinstance(processes, Alone) or mesh_device(model) is None:
+        return route, live, processes, None
+    processes.require_same([item.route.name for item in live if len(item.held.of) > 1], "tensors")
+    return route, live, processes, processes
 
 
-def _processes_of(model: Model, group: ProcessGroup | None) -> Processes | None:
-    """Those that hold the model; None for this process alone."""
+def _processes_of(model: Model, group: ProcessGroup | None) -> Processes | Alone:
+    """The processes that hold the model."""
     device_type = mesh_device(model)
     if group is None and device_type is None:
         parallel: Any = sys.modules.get("torch.nn.parallel")
         modules = model.modules() if isinstance(model, torch.nn.Module) and parallel is not None else ()
         ddp = next((each for each in modules if isinstance(each, parallel.DistributedDataParallel)), None)
         if ddp is None:
-            return None
+            return Alone()
         group, device_type = ddp.process_group, "cpu"
     if device_type in (None, "cpu"):
         return Processes(group, torch.device("cpu"))
     return Processes(group, torch.device(device_type, torch.get_device_module(device_type).current_device()))
 
 
-def _patch(route: Route, live: list[Live], threads: int, together: Callable[[Callable[[], None]], None]) -> None:
-    """Patch tensors that this process holds whole, tensor by tensor."""
-
-    def check() -> None:
-        for delta in route.deltas:
-            delta.artifact.verify_rest(jobs=threads)
-        settle_launched(live)
-        _patch_each(route, live, threads, write=False)
-
-    together(check)
-    changing = [item for item in live if item.route.changes]
-    together(lambda: _patch_each(route, changing, threads, write=True))
-
-
-def settle_launched(live: Sequence[Live]) -> None:
-    """Wait for kernels that were launched earlier: the threads' own streams do not."""
+def _each(live: Sequence[Live], work: Callable[[Live, torch.Tensor, torch.Tensor], T], threads: int) -> Iterator[T]:
+    """What work on each tensor gives, on threads; given its bits, and the same in one dimension, perhaps as a copy."""
+    # Kernels that were launched earlier: the threads' own streams do not wait for them.
     for device in {item.held.local.device for item in live if item.held.local.is_cuda}:
         torch.cuda.synchronize(device)
 
+    def on_thread(item: Live) -> T:
+        local = item.held.local
+        # no_grad holds for one thread only.
+        with torch.no_grad(), own_stream(local.device):
+            bits = bits_of(local)
+            return work(item, bits, bits.contiguous().reshape(-1))
 
-def in_batches(item: Live, flat: torch.Tensor) -> Iterator[tuple[list[SpanRoute], list[torch.Tensor]]]:
+    return ordered(on_thread, live, jobs=threads, size=lambda item: item.held.local.numel())
+
+
+def _in_batches(item: Live, flat: torch.Tensor) -> Iterator[tuple[list[SpanRoute], list[torch.Tensor]]]:
     """Blocks of a tensor that a thread works on at once, and what ``flat``, the tensor's bits in one dimension, has."""
     spans = item.route.spans()
     while batch := list(islice(spans, _AT_ONCE.get(flat.device.type, 1))):
@@ -143,21 +144,102 @@ def in_batches(item: Live, flat: torch.Tensor) -> Iterator[tuple[list[SpanRoute]
 
 
 def _patch_each(route: Route, live: list[Live], threads: int, *, write: bool) -> None:
-    """Patch each tensor on a thread; or only check what patching would give."""
-    blocks = Blocks(route, write=write, most=MOST_AT_ONCE)
+    """Patch tensors that this process holds whole; or only check what patching would give."""
+    blocks = Blocks(route, write=write, most=_MOST_AT_ONCE)
 
-    def patch(item: Live) -> None:
-        local = item.held.local
-        # no_grad holds for one thread only.
-        with torch.no_grad(), own_stream(local.device):
-            bits = local.detach().view(CODES[local.element_size()])
-            flat = bits.contiguous().reshape(-1)
-            for batch, at_hand in in_batches(item, flat):
-                for values, result in zip(at_hand, blocks(batch, at_hand), strict=True):
-                    if write:
-                        values.copy_(result)
-            if write and not bits.is_contiguous():
-                bits.copy_(flat.reshape(bits.shape))
+    def patch(item: Live, bits: torch.Tensor, flat: torch.Tensor) -> None:
+        for batch, at_hand in _in_batches(item, flat):
+            for values, result in zip(at_hand, blocks(batch, at_hand), strict=True):
+                if write:
+                    values.copy_(result)
+        if write and not bits.is_contiguous():
+            bits.copy_(flat.reshape(bits.shape))
 
-    for _ in ordered(patch, live, jobs=threads, size=lambda item: item.held.local.numel()):
+    for _ in _each(live, patch, threads):
         pass
+
+
+class Staged:
+    """A change of a model that is ready to be written, by all processes that hold it.
+
+    Attributes:
+        moved: elements that this process will write.
+    """
+
+    def __init__(self, patches: Sequence[Patch], processes: Processes | Alone, jobs: int) -> None:
+        """Take what differs; nothing is written yet."""
+        self._patches = [patch for patch in patches if patch.movers.at.numel()]
+        self._processes = processes
+        self._jobs = jobs
+        self.moved = sum(patch.movers.at.numel() for patch in self._patches)
+
+    @torch.no_grad()
+    def commit(self) -> None:
+        """Write the change: all of it, or, where that fails, nothing; called by all processes.
+
+        Raises:
+            WrongCheckpointError: the model is not what it was when the change was staged, and was left alone; or it
+                could not be restored, and the message says so.
+        """
+        written: list[tuple[Patch, int]] = []
+        try:
+            self._processes.together(lambda: self._write(written))
+        except BaseException as error:
+            for patch, count in written:
+                if patch.back(count).exchange() < count:
+                    fault = "something else wrote to it while it was written; the model is now half patched"
+                    raise WrongCheckpointError(patch.name, fault, hint="load the model again") from error
+            raise
+
+    def _write(self, written: list[tuple[Patch, int]]) -> None:
+        def write(patch: Patch) -> None:
+            with torch.no_grad():
+                count = patch.exchange()
+            written.append((patch, count))
+            if count < patch.movers.at.numel():
+                raise WrongCheckpointError(
+                    patch.name,
+                    "something else wrote to it after the change was staged; the model was left as it was",
+                    hint=QUIET,
+                )
+
+        each(self._patches, write, self._jobs)
+
+
+def stage(model: Model, deltas: Open, *, jobs: int | None = None, group: ProcessGroup | None = None) -> Staged:
+    """Work out what deltas, of which each continues the one before, make of a model, which may be in use.
+
+    A block goes through all deltas before the next one is read, so what is staged is one change, with the last bits of
+    each element. It takes 8 bytes for each element of 16 bits that changes, on the device that holds it::
+
+        stage     read blocks -> leaves right? -> decode -> leaves right? -> what differs    the model is only read
+        commit    elements as they were? -> write                                            nothing is decoded
+
+    Processes: as for :func:`patch_`.
+
+    Raises:
+        WrongCheckpointError: the model is not what the first delta applies to.
+        CorruptError: a delta is damaged.
+        UsageError: the model cannot be patched in place.
+    """
+    threads = worker_count(jobs)
+    route, live, processes, sharded_over = _matched_by_all(model, deltas, group)
+    if sharded_over is not None:
+        patches = stage_sharded(route, live, sharded_over, threads)
+    else:
+        patches = processes.together(lambda: _staged(route, live, threads))
+    return Staged(patches, processes, threads)
+
+
+def _staged(route: Route, live: Sequence[Live], threads: int) -> list[Patch]:
+    """Patches of tensors that this process holds whole."""
+    changes = Changes(route, most=_MOST_AT_ONCE)
+
+    def patches(item: Live, bits: torch.Tensor, flat: torch.Tensor) -> list[Patch]:
+        return [
+            patch_of(item.route.name, bits, span.start, movers)
+            for batch, at_hand in _in_batches(item, flat)
+            for span, movers in zip(batch, changes(batch, at_hand), strict=True)
+        ]
+
+    return [patch for of_tensor in _each(live, patches, threads) for patch in of_tensor]

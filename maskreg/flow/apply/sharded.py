@@ -32,7 +32,7 @@ from maskreg.flow.apply.blocks import Blocks, Live
 from maskreg.flow.apply.moving import Changes, Patch, Swaps, patch_of, swaps_between
 from maskreg.flow.apply.sharing import Kept, raise_first
 from maskreg.live.held import pieces
-from maskreg.live.memory import CODES
+from maskreg.live.memory import bits_of
 from maskreg.live.processes import FAILURES, Processes
 from maskreg.parallel import ordered
 from maskreg.update.delta import Payload, Stored
@@ -305,8 +305,7 @@ class _Memory:
 
     def bits(self, item: int) -> torch.Tensor:
         """The bits of a tensor, as they lie in the model."""
-        local = self._live[item].held.local.detach()
-        return local.view(CODES[local.element_size()])
+        return bits_of(self._live[item].held.local)
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

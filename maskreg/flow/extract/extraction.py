@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from maskreg.artifact.manifest import PartName, Side
@@ -19,7 +20,8 @@ from maskreg.checkpoint.files import can_run_code, same_content
 from maskreg.codec import DEFAULT_CODEC, Codec, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
-from maskreg.errors import PairMismatchError, UsageError
+from maskreg.errors import CorruptError, PairMismatchError, UsageError
+from maskreg.exchange.base import OTHER_VALUES
 from maskreg.flow.extract.differ import BlockDiff, Differ, spans_of
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes, pair_up
 from maskreg.flow.storing import artifact_space
@@ -59,6 +61,7 @@ def extract(
     parents: Sequence[Digest] = (),
     recipe: Mapping[str, Any] | None = None,
     source_root: str = "",
+    checks: Mapping[str, str] = MappingProxyType({}),
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> ExtractResult:
@@ -75,7 +78,8 @@ def extract(
 
     Since blocks arrive in order, offsets are running sums, and thread count and timing change no byte. Nor does the
     device, where codes are compared. ``root`` is the folder of the registry's file store, ``recipe`` the lineage recipe
-    of the target, and ``source_root`` an identity that the source must turn out to have.
+    of the target; ``source_root`` is an identity that the source must turn out to have, ``checks`` fingerprints of the
+    target's tensors, by name.
     """
     if mask_only and reversible:
         raise UsageError("--reversible needs values, and --mask-only keeps none", hint="drop one of the two")
@@ -98,7 +102,7 @@ def extract(
         for diff in diffs:
             writing.add(diff)
             progress.advance(diff.read_bytes * (1 + len(diff.span.pair.aliases)))
-        return writing.finish(parents=parents, recipe=recipe, source_root=source_root, with_code=with_code)
+        return writing.finish(parents, recipe, source_root=source_root, checks=checks, with_code=with_code)
 
 
 @dataclass(frozen=True)
@@ -172,10 +176,11 @@ class Writing:
 
     def finish(
         self,
-        *,
         parents: Sequence[Digest] = (),
         recipe: Mapping[str, Any] | None = None,
+        *,
         source_root: str = "",
+        checks: Mapping[str, str] = MappingProxyType({}),
         with_code: bool = False,
     ) -> ExtractResult:
         """Add small files, and publish the artifact under its digest; arguments as for :func:`extract`."""
@@ -185,6 +190,9 @@ class Writing:
         )
         side = side_of(of.source, writer.tensors, "source", cast="")
         require_root(of.source, side, source_root)
+        found = {name: row.target_fingerprint for row in writer.tensors for name in (row.name, *row.aliases)}
+        if wrong := [name for name in found if checks.get(name, found[name]) != found[name]]:
+            raise CorruptError(f"tensor {wrong[0]}", "does not match its checksum", hint=OTHER_VALUES)
         is_cast = any(pair.stored_as is StoredAs.CAST for pair in of.pairs)
         digest = writer.finish(
             kind="delta" if of.codec else "mask",

@@ -169,6 +169,7 @@ def _stored(
         parents=tuple(map(Digest, lineage.parents)) if lineage else (),
         recipe=lineage.recipe if lineage else None,
         source_root=lineage.source.root if lineage else "",
+        checks=lineage.checks if lineage else {},
         progress=progress,
     )
     return extracted.digest, extracted.notes

@@ -335,7 +335,7 @@ class _Model(Weights):
             self.processes = Processes(None, torch.device("cpu"))
 
     def stage(self, run: Run, head: Digest, root: str) -> tuple[Brought, Callable[[], None]]:
-        from maskreg.flow.apply.staging import stage
+        from maskreg.flow.apply.in_memory import stage
         from maskreg.update.delta import Delta
 
         start, brought = self.processes.together(lambda: self._brought(run, head))

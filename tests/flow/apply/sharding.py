@@ -22,9 +22,8 @@ from maskreg.artifact import arrays, layout
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.flow.apply import in_memory
-from maskreg.flow.apply.in_memory import switching
+from maskreg.flow.apply.in_memory import stage, switching
 from maskreg.flow.apply.sharded import patch_sharded
-from maskreg.flow.apply.staging import stage
 from maskreg.store.file import FileStore
 from maskreg.update.delta import Delta
 from tests.checkpoints import Tensor, bf16, f32, moved
