@@ -5,11 +5,10 @@ The work is done beside the final path, and a rename makes it visible::
     begin    clean_stale(folder)                 repair what dead processes left
              WORK = .OUT.maskreg-HOST-PID-NONCE  the format writes into it, and syncs it
     commit   link into WORK what OUT holds       (0) only when OUT is replaced: files that WORK does not have
-             write WORK.own                      the names of the files in WORK, which replace others
              rename OUT  -> WORK.old             (1)
              rename WORK -> OUT                  (2)
              fsync the folder                    (3)
-             remove WORK.old, WORK.own         (4) files of those names; any other goes back into OUT
+             remove WORK.old                     (4) what OUT does not have goes back into it first
 
 The names record the process, so the next run can repair what a killed process of this host left::
 
@@ -21,11 +20,7 @@ So at every moment the old or the new output exists or can be restored, and neve
 left alone: on a shared disk no run can tell whether their processes are alive.
 
 A folder can hold more than an output: notes, an optimizer's state. These are linked into the folder that takes its
-place. A file of a replaced folder is removed only if its name was written again; the names stand beside the folder
-until that is done, for the run after a crash::
-
-    in the folder: model config notes.txt      written now: model config
-    -> model and config are replaced, notes.txt is in the new folder too
+place; where that cannot be done, they are moved into it. So only files whose names are in the new folder are removed.
 """
 
 from __future__ import annotations
@@ -36,16 +31,13 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from maskreg.bucket import Location
 from maskreg.disk import DirectFile, is_alive, rename_new, require_space, sync_folder
-from maskreg.document import canonical, parse
-from maskreg.errors import CannotCreateError, DataError, OutputExistsError
+from maskreg.errors import CannotCreateError, OutputExistsError
 
-_MAX_BYTES = 16 << 20
 # What decides which model a folder is: its weights, and what a loader reads of the small files.
 _MODEL = re.compile(
     r".+\.safetensors|.+\.index\.json|(.*config|tokenizer.*|vocab.*|special_tokens_map|added_tokens|chat_template.*)\.json"
@@ -59,57 +51,22 @@ def is_of_a_model(name: str) -> bool:
     return bool(_MODEL.fullmatch(name))
 
 
-def carry(names: Iterable[str], folder: Path, new: Path) -> None:
-    """Link files of a folder into the one that takes its place; what cannot be linked is left to :func:`retire`."""
-    for name in names:
-        with contextlib.suppress(OSError):
-            os.link(folder / name, new / name, follow_symlinks=False)
-
-
-def write_names(path: Path, names: Iterable[str]) -> None:
-    """Write down, durably, which files an output replaces."""
-    with path.open("xb") as file:
-        file.write(canonical(sorted(names)))
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def retire(old: Path, new: Path, names: Path) -> bool:
-    """Remove a folder that another has replaced; files that were not written again go into the new one."""
-    try:
-        written = parse(names.read_bytes(), names.name, max_bytes=_MAX_BYTES)
-    except (OSError, DataError):
-        return False
-    if not isinstance(written, list) or not new.is_dir():
-        return False
-    for entry in sorted(old.iterdir()):
-        if f"{entry.name}/" in written and entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name in written and not entry.is_dir():
-            entry.unlink()
-        else:
-            _give_back(entry, new)
-    old.rmdir()
-    return True
-
-
-def _give_back(entry: Path, folder: Path) -> None:
-    target = folder / entry.name
-    if os.path.lexists(target):
-        if os.path.samestat(entry.lstat(), target.lstat()):
-            entry.unlink()  # it was carried
-            return
-        # Changed on both sides of a crash: keep both.
-        target = folder / f"{entry.name}.before-{os.urandom(4).hex()}"
-    rename_new(entry, target)
+def retire(old: Path, new: Path) -> bool:
+    """Remove an output that another has replaced; what a new folder lacks goes into it first."""
+    if old.is_dir() and not old.is_symlink():
+        if not new.is_dir():
+            return False
+        for entry in sorted(old.iterdir()):
+            if not os.path.lexists(new / entry.name):
+                rename_new(entry, new / entry.name)
+    return remove(old)
 
 
 _WORK = re.compile(
-    r"\.(?P<out>.+)\.maskreg-(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-(?P<nonce>[0-9a-f]{8})(?P<suffix>\.old|\.own)?",
+    r"\.(?P<out>.+)\.maskreg-(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-(?P<nonce>[0-9a-f]{8})(?P<old>\.old)?",
     re.ASCII | re.DOTALL,
 )
 _OLD = ".old"
-_OWN = ".own"
 
 # Names of this process's unfinished work. A process number alone does not tell: in a container, a dead predecessor
 # often had the same one.
@@ -169,13 +126,12 @@ class PendingOutput:
             sync_folder(self.work)
         old = self.work.with_name(self.work.name + _OLD)
         replaces = os.path.lexists(self.path)
-        own = self.work.with_name(self.work.name + _OWN)
         if replaces and not self.is_file:
             self.kept = self._others()
-            carry(self.kept, self.path, self.work)
+            for name in self.kept:
+                with contextlib.suppress(OSError):  # what cannot be linked is moved at the end
+                    os.link(self.path / name, self.work / name, follow_symlinks=False)
             sync_folder(self.work)
-            write_names(own, self.names)
-            sync_folder(self.path.parent)
         try:
             if replaces:
                 self.path.rename(old)
@@ -188,14 +144,13 @@ class PendingOutput:
         if replaces:
             # The output is complete; what could not be removed is left to the next run.
             with contextlib.suppress(OSError):
-                _remove_old(old, self.path)
+                retire(old, self.path)
 
     def discard(self) -> None:
         """Remove unfinished work; do nothing after a commit."""
         # Must not hide the original error; the next run removes what stays.
         with contextlib.suppress(OSError):
             remove(self.work)
-            _remove_unused(self.work.with_name(self.work.name + _OWN))
         _live.discard(self.work.name)
 
     def _check(self) -> None:
@@ -251,12 +206,10 @@ def clean_stale(folder: Path) -> tuple[Path, ...]:
         out = folder / match["out"]
         # Another run may be cleaning too, and in a shared folder not everything is ours to touch.
         with contextlib.suppress(OSError):
-            if match["suffix"] == _OWN:
-                _remove_unused(path)
-            elif match["suffix"] == _OLD and not os.path.lexists(out):
+            if match["old"] and not os.path.lexists(out):
                 path.rename(out)
                 repaired.append(out)
-            elif _remove_old(path, out) if match["suffix"] else remove(path):
+            elif retire(path, out) if match["old"] else remove(path):
                 repaired.append(path)
     return tuple(repaired)
 
@@ -270,27 +223,9 @@ def remove(path: Path) -> bool:
     return True
 
 
-def _remove_old(old: Path, out: Path) -> bool:
-    # What ``out`` replaced, and nothing else; returns whether it is gone.
-    own = old.with_name(old.name.removesuffix(_OLD) + _OWN)
-    if old.is_dir() and not old.is_symlink():
-        if not retire(old, out, own):
-            return False
-    else:
-        old.unlink(missing_ok=True)
-    own.unlink(missing_ok=True)
-    return True
-
-
-def _remove_unused(own: Path) -> None:
-    # Before a replacement began, or after it was undone; while there is an old output, the names are needed.
-    if not os.path.lexists(own.with_name(own.name.removesuffix(_OWN) + _OLD)):
-        own.unlink(missing_ok=True)
-
-
 def _is_live(name: str, pid: int) -> bool:
     if pid == os.getpid():
-        return name.removesuffix(_OLD).removesuffix(_OWN) in _live
+        return name.removesuffix(_OLD) in _live
     return is_alive(pid)
 
 
