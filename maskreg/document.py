@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -73,74 +73,9 @@ def parse_object(
     return value
 
 
-def parse_rows(
-    data: bytes, name: str, *, key: str, max_bytes: int, max_rows: int, max_row_bytes: int
-) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    """Parse a document whose bulk is one list of objects, row by row.
-
-    Rows are counted before any is parsed, and one is in memory at a time. A row is an object without objects in it,
-    which a regular expression finds; what remains without the rows is a small document::
-
-        {"schema":"x/1","rows":[{"a":[1,2]},{"a":[3]}]}     two rows, and {"schema":"x/1","rows":[null,null]}
-
-    Args:
-        data: the document, UTF-8.
-        name: what messages call it.
-        key: where the list is, at the top level.
-        max_bytes: refuse anything longer.
-        max_rows: refuse more rows.
-        max_row_bytes: refuse a longer row.
-
-    Returns:
-        The document without its rows, and the rows.
-    """
-    if len(data) > max_bytes:
-        raise LimitError(f"{name}: {len(data)} bytes; the limit is {max_bytes}")
-    rest = bytearray()
-    count = end = 0
-    for start, stop in _rows_in(data):
-        count += 1
-        if count > max_rows:
-            raise LimitError(f"{name}: more than {max_rows} rows")
-        if stop - start > max_row_bytes:
-            raise LimitError(f"{name}: a row of {stop - start} bytes; the limit is {max_row_bytes}")
-        rest += data[end:start] + b"null"
-        end = stop
-        if len(rest) > _REST_BYTES + 8 * count:
-            break
-    rest += data[end : end + _REST_BYTES + 8 * count + 1]
-    if len(rest) > _REST_BYTES + 8 * count:
-        raise FormatError(f"{name}: not a list of rows under {key!r}, and little else")
-    document = parse_object(bytes(rest), name, max_bytes=len(rest), max_values=len(rest))
-    if document.get(key) != [None] * count:
-        raise FormatError(f"{name}: {key!r} must be the list of all objects in it")
-    del document[key]
-    return document, (parse_object(data[slice(*row)], name, max_bytes=max_row_bytes) for row in _rows_in(data))
-
-
-_REST_BYTES = 4_096
-"""What a document of rows may hold besides them."""
-
-
-def _rows_in(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where the objects without objects in them begin and end; stops where texts outside them become many."""
-    texts = 0
-    # A document without rows holds no object either, and is not a row.
-    document = len(data) - len(data.lstrip())
-    for token in _ROW.finditer(data):
-        if token.end(1) >= 0 and token.start() != document:
-            yield token.span(1)
-        elif (texts := texts + 1) > _REST_BYTES:
-            return
-
-
 # An escaped surrogate: half of a character beyond 16 bits. A pair in the right order is fine, which only writing the
 # value again can tell, so this cheap search decides whether to.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# A whole string, or an object that holds no other, as a group. Linear for the reasons below.
-_ROW = re.compile(
-    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|(\{[^{}"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^{}"]*+)*+\})', re.DOTALL
-)
 # A whole string, so that brackets inside it do not count, or one bracket. A hostile document of quotes and backslashes
 # takes linear time: the possessive *+ never backtracks, and a string without an end goes to the document's end, where
 # it would otherwise be sought again from each quote within it.
@@ -209,10 +144,29 @@ def checked(struct: type[StructT], value: object, document: str) -> StructT:
     """
     import msgspec
 
+    with _refusing(struct, document):
+        return msgspec.convert(value, struct, dec_hook=_text)  # noqa: TID251 - the place for it
+
+
+def decoded(struct: type[StructT], data: bytes, document: str) -> StructT:
+    """The same from a document's bytes, without its values in between: for one with many values.
+
+    Keys that a struct does not have are skipped, whatever they hold; of a key that stands twice, the last counts.
+    """
+    import msgspec
+
+    with _refusing(struct, document):
+        return msgspec.json.decode(data, type=struct)
+
+
+@contextmanager
+def _refusing(struct: type, document: str) -> Iterator[None]:
+    import msgspec
+
     try:
         with nullcontext() if struct in _USED else _FIRST_USE:
-            return msgspec.convert(value, struct, dec_hook=_text)  # noqa: TID251 - the place for it
-    except msgspec.ValidationError as error:
+            yield
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         # Expected `int`, got `str` - at `$.totals.nnz`
         reason, _, at = str(error).partition(" - at `$")
         field = at.strip("`.")

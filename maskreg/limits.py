@@ -12,7 +12,6 @@ class Limits:
     Attributes:
         manifest_bytes: size of ``manifest.json``.
         tensors_json_bytes: size of ``tensors.json``.
-        tensor_row_bytes: size of one row of it.
         zarr_json_bytes: size of one ``zarr.json``.
         ref_bytes: size of one entry of a ref log.
         ref_entries: entries of one tag's log.
@@ -37,7 +36,6 @@ class Limits:
 
     manifest_bytes: int = 4 << 20
     tensors_json_bytes: int = 64 << 20
-    tensor_row_bytes: int = 256 << 10
     zarr_json_bytes: int = 64 << 10
     ref_bytes: int = 256 << 10
     ref_entries: int = 1_000_000_000

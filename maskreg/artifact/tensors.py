@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
 
-from maskreg.document import canonical, parse_rows
-from maskreg.errors import FormatError
+import msgspec
+
+from maskreg.document import canonical, decoded
+from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import MAX_RANK, shown
 from maskreg.words import counted
 
-TENSORS_SCHEMA = "maskreg.tensors/1"
+TENSORS_SCHEMA: Literal["maskreg.tensors/1"] = "maskreg.tensors/1"
 
 _KEY = "tensors.json"
-_COUNTS_BELOW = 1 << 63
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=MAX_RANK)]
 
 
-# Not a struct of msgspec: fields of its 200,000 rows are checked against each other, with messages that name the row.
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """One row of ``tensors.json``.
@@ -47,26 +48,26 @@ class Tensor:
     name: str
     role: str
     layer: str = ""
-    source_shape: tuple[int, ...] | None = None
+    source_shape: Shape | None = None
     source_dtype: str = ""
-    target_shape: tuple[int, ...] | None = None
+    target_shape: Shape | None = None
     target_dtype: str = ""
-    numel: int = 0
-    nnz: int = 0
-    differing: int = 0
+    numel: Count = 0
+    nnz: Count = 0
+    differing: Count = 0
     energy: float = 0.0
-    nonfinite: int = 0
-    nan: int = 0
-    inf: int = 0
-    bit_offset: int = 0
-    first_block: int = 0
-    blocks: int = 0
-    first_leaf: int = 0
-    leaves: int = 0
-    whole_offset: int = 0
-    whole_bytes: int = 0
-    reverse_whole_offset: int = 0
-    reverse_whole_bytes: int = 0
+    nonfinite: Count = 0
+    nan: Count = 0
+    inf: Count = 0
+    bit_offset: Count = 0
+    first_block: Count = 0
+    blocks: Count = 0
+    first_leaf: Count = 0
+    leaves: Count = 0
+    whole_offset: Count = 0
+    whole_bytes: Count = 0
+    reverse_whole_offset: Count = 0
+    reverse_whole_bytes: Count = 0
     source_fingerprint: str = ""
     target_fingerprint: str = ""
     aliases: tuple[str, ...] = ()
@@ -85,23 +86,20 @@ def dump_tensors(tensors: Iterable[Tensor]) -> bytes:
     return canonical({"schema": TENSORS_SCHEMA, "tensors": rows})
 
 
-def load_tensors(data: bytes, limits: Limits = LIMITS) -> tuple[Tensor, ...]:
-    """Parse ``tensors.json`` (its digest was checked before).
+@dataclass(frozen=True)
+class _Table:
+    schema: Literal["maskreg.tensors/1"]
+    tensors: tuple[Tensor, ...]
 
-    Rows are counted before one of them is parsed, and parsed one at a time, so memory stays within a few times the
-    document's size, whatever it holds.
+
+def load_tensors(data: bytes, limits: Limits = LIMITS) -> tuple[Tensor, ...]:
+    """Parse ``tensors.json`` (its digest was checked before); rows are counted before one of them is parsed.
+
+    Unknown keys are ignored: a later minor version may add some, and the digest covers them.
     """
-    document, rows = parse_rows(
-        data,
-        _KEY,
-        key="tensors",
-        max_bytes=limits.tensors_json_bytes,
-        max_rows=limits.tensors,
-        max_row_bytes=limits.tensor_row_bytes,
-    )
-    if document.get("schema") != TENSORS_SCHEMA:
-        raise FormatError(f"{_KEY}: schema {shown(document.get('schema'))} is not {TENSORS_SCHEMA}")
-    tensors = tuple(_tensor(row) for row in rows)
+    if data.count(b"{") > limits.tensors + 1:
+        raise LimitError(f"{_KEY}: more than {limits.tensors} rows")
+    tensors = decoded(_Table, data, _KEY).tensors
     names: set[str] = set()
     for row in tensors:
         for name in (row.name, *row.aliases):
@@ -111,68 +109,4 @@ def load_tensors(data: bytes, limits: Limits = LIMITS) -> tuple[Tensor, ...]:
     return tensors
 
 
-def _tensor(fields: Mapping[str, Any]) -> Tensor:
-    values: dict[str, Any] = {}
-    for key, value in fields.items():
-        # Unknown keys are ignored: a later minor version may add some, and the digest covers them.
-        if read := _READERS.get(key):
-            try:
-                values[key] = read(value)
-            except ValueError as error:
-                raise FormatError(
-                    f"{_KEY}: {shown(fields.get('name'))}: {key} is {shown(value)}, not {error}"
-                ) from None
-    if "name" not in values or "role" not in values:
-        raise FormatError(f"{_KEY}: {shown(fields.get('name'))}: a row without name or role")
-    return Tensor(**values)
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise ValueError("a text")
-    return value
-
-
-def _word(value: Any) -> str:
-    # Thousands of rows have the same few of these.
-    return sys.intern(_text(value))
-
-
-def _count(value: Any) -> int:
-    # type(), not isinstance(): JSON's true would pass for 1.
-    if type(value) is not int or not 0 <= value < _COUNTS_BELOW:
-        raise ValueError("a count")
-    return value
-
-
-def _number(value: Any) -> float:
-    if type(value) is float:
-        return value
-    # A whole number may be written without a fraction; a huge one would overflow a float.
-    return float(_count(value))
-
-
-def _shape(value: Any) -> tuple[int, ...] | None:
-    if value is None:
-        return None
-    if type(value) is not list or len(value) > MAX_RANK:
-        raise ValueError(f"a shape of at most {MAX_RANK} dimensions")
-    return tuple(map(_count, value))
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if type(value) is not list:
-        raise ValueError("a list of names")
-    return tuple(map(_text, value))
-
-
-_READER_OF_TYPE: Mapping[str, Callable[[Any], Any]] = {
-    "str": _word,
-    "int": _count,
-    "float": _number,
-    "tuple[int, ...] | None": _shape,
-    "tuple[str, ...]": _names,
-}
-# Annotations are texts here, because of the import from __future__.
-_READERS = {field.name: _READER_OF_TYPE[str(field.type)] for field in dataclasses.fields(Tensor)} | {"name": _text}
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Tensor)}
+_DEFAULTS = {field.name: field.default for field in fields(Tensor)}
