@@ -33,6 +33,11 @@ def six_digits(value: float) -> float:
     return float(f"{value:.5e}")
 
 
+def rounded(counts: Counts) -> dict[str, Any]:
+    """Counts by name, the energy as :func:`six_digits` has it."""
+    return {**vars(counts), "energy": six_digits(counts.energy)}
+
+
 def totals_of(rows: Iterable[Tensor]) -> Totals:
     """Sums over all tensors, by role, by layer, and the FFN ratios (rounded to six digits)."""
     summary = summarize(
@@ -40,13 +45,7 @@ def totals_of(rows: Iterable[Tensor]) -> Totals:
     )
     ratios = {k: None if v is None else six_digits(v) for k, v in dataclasses.asdict(summary.ffn).items()}
     return Totals(
-        numel=summary.all.numel,
-        nnz=summary.all.nnz,
-        differing=summary.all.differing,
-        energy=six_digits(summary.all.energy),
-        nonfinite=summary.all.nonfinite,
-        nan=summary.all.nan,
-        inf=summary.all.inf,
+        **rounded(summary.all),
         roles={k: Group(numel=c.numel, nnz=c.nnz) for k, c in summary.roles.items()},
         layers={k: Group(numel=c.numel, nnz=c.nnz) for k, c in summary.layers.items()},
         ffn=FfnRatios(**ratios),

@@ -16,9 +16,9 @@ from maskreg.artifact.layout import FILES, GROUP, PARTS, REVERSE_FILES, TENSORS,
 from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, PartName, Side, part_entry
 from maskreg.artifact.staging import ShardStorer, Staging
 from maskreg.artifact.tensors import Tensor, dump_tensors
-from maskreg.artifact.totals import six_digits, totals_of
+from maskreg.artifact.totals import rounded, totals_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest, LeafHashes, fingerprint
-from maskreg.mask import packed_bytes
+from maskreg.mask import Counts, packed_bytes
 from maskreg.tensors.info import TensorInfo
 
 Coded = bytes | npt.NDArray[np.uint8]
@@ -30,20 +30,11 @@ class BlockRecord:
 
     Attributes:
         mask: packed bits, padded to 64; an artifact without a mask needs none.
-        energy: sum of squared differences of finite pairs.
-        nonfinite: pairs that are not finite.
-        nan, inf: target coordinates that are NaN, or infinite, in bf16.
         delta: coded target values; None in an artifact without values.
     """
 
     mask: npt.NDArray[np.uint8] | None
-    numel: int
-    nnz: int
-    differing: int = 0
-    energy: float = 0.0
-    nonfinite: int = 0
-    nan: int = 0
-    inf: int = 0
+    counts: Counts
     delta: Coded | None = None
     reverse: Coded | None = None
 
@@ -90,16 +81,10 @@ class ArtifactWriter:
         tensor = self._current()
         if self._mask is not None:
             size = 0 if block.mask is None else block.mask.size
-            if block.mask is None or tensor.numel % 64 or size != packed_bytes(block.numel):
-                raise ValueError(f"{tensor.name}: {block.numel} coordinates with {size} bytes of mask")
+            if block.mask is None or tensor.counts.numel % 64 or size != packed_bytes(block.counts.numel):
+                raise ValueError(f"{tensor.name}: {block.counts.numel} coordinates with {size} bytes of mask")
             self._mask.append(block.mask)
-        tensor.numel += block.numel
-        tensor.nnz += block.nnz
-        tensor.differing += block.differing
-        tensor.energy += block.energy
-        tensor.nonfinite += block.nonfinite
-        tensor.nan += block.nan
-        tensor.inf += block.inf
+        tensor.counts += block.counts
         values: dict[PartName, Coded | None] = {"delta": block.delta, "reverse": block.reverse}
         coded = {part: data for part, data in values.items() if data is not None}
         if coded:
@@ -107,7 +92,7 @@ class ArtifactWriter:
                 raise ValueError(f"{tensor.name}: a block for {set(coded)}, not for {set(self._coded)}")
             tensor.waiting.append(coded)
             # A tensor that stays as it is needs none.
-            if tensor.differing:
+            if tensor.counts.differing:
                 for waiting in tensor.waiting:
                     for part, data in waiting.items():
                         self._index[part].append(np.array([self._coded[part].length], np.uint64))
@@ -148,13 +133,7 @@ class ArtifactWriter:
             source_dtype=tensor.source.dtype if tensor.source else "",
             target_shape=tensor.target.shape if tensor.target else None,
             target_dtype=tensor.target.dtype if tensor.target else "",
-            numel=tensor.numel,
-            nnz=tensor.nnz,
-            differing=tensor.differing,
-            energy=six_digits(tensor.energy),
-            nonfinite=tensor.nonfinite,
-            nan=tensor.nan,
-            inf=tensor.inf,
+            **rounded(tensor.counts),
             bit_offset=before.bit_offset + 8 * packed_bytes(before.numel) if before else 0,
             first_block=self._blocks,
             blocks=tensor.blocks,
@@ -246,10 +225,8 @@ class _OpenTensor:
         self.layer = layer
         self.source = source
         self.target = target
-        self.numel = self.nnz = self.differing = self.blocks = 0
+        self.counts, self.blocks = Counts(), 0
         self.waiting: list[dict[PartName, Coded]] = []
         self.whole_bytes = self.reverse_whole_bytes = 0
-        self.energy = 0.0
-        self.nonfinite = self.nan = self.inf = 0
         self.source_leaves: list[LeafHashes] = []
         self.target_leaves: list[LeafHashes] = []

@@ -19,7 +19,7 @@ from maskreg.checkpoint import layer_of, role_of
 from maskreg.checkpoint.base import Memory
 from maskreg.digest import LeafHashes
 from maskreg.disk import filling, require_space
-from maskreg.mask import nnz_of
+from maskreg.mask import Counts, nnz_of
 from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
 
 
@@ -64,7 +64,7 @@ def add_span(
         writer.begin(info.name, role=role_of(info.name), layer=layer_of(info.name), source=info, target=info)
     if packed is not None and stop:
         nnz = nnz_of(packed)
-        writer.add_block(BlockRecord(packed, numel=stop - start, nnz=nnz))
+        writer.add_block(BlockRecord(packed, Counts(stop - start, nnz)))
     if leaves is not None:
         writer.add_leaves(leaves, leaves)
     if aliases is not None:

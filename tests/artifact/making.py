@@ -11,7 +11,7 @@ from maskreg.artifact.manifest import PartName, Side
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.digest import Digest, fingerprint_root, leaf_hashes
-from maskreg.mask import pack
+from maskreg.mask import Counts, pack
 from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
 from maskreg.tensors.rules import parse_rule
 
@@ -58,10 +58,7 @@ def write(
                 writer.add_block(
                     BlockRecord(
                         pack(moved),
-                        numel=one.size,
-                        nnz=int(moved.sum()),
-                        differing=int((one != other).sum()),
-                        energy=1.0,
+                        Counts(one.size, int(moved.sum()), int((one != other).sum()), 1.0),
                         delta=codec.encode(one, other) if "delta" in parts else None,
                         reverse=codec.encode(other, one) if "reverse" in parts else None,
                     )

@@ -14,6 +14,7 @@ from maskreg.artifact.layout import SHARD_BYTES
 from maskreg.artifact.staging import ShardStorer, StagingStore
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.errors import MaskregError
+from maskreg.mask import Counts
 
 
 class GatedStore(StagingStore):
@@ -73,7 +74,7 @@ def test_a_shard_that_cannot_be_stored_ends_the_writer_and_leaves_nothing(jobs: 
         (folder / "data.zarr" / "delta").write_bytes(b"")
         writer.begin("w", role="", layer="", source=None, target=None)
         for _ in range(20):
-            writer.add_block(BlockRecord(np.zeros(8, np.uint8), numel=64, nnz=0, differing=1, delta=bytes(1 << 20)))
+            writer.add_block(BlockRecord(np.zeros(8, np.uint8), Counts(64, 0, 1), delta=bytes(1 << 20)))
         writer.end()
         writer._storer.finish()
     assert list((root / "staging").iterdir()) == []

@@ -19,7 +19,7 @@ from maskreg.codec.movers import movers_structure
 from maskreg.device import Device, HostDevice
 from maskreg.digest import FINGERPRINT_BYTES, LeafHashes, leaf_hashes
 from maskreg.flow.extract.pairing import Pair, StoredAs
-from maskreg.mask import pack, packed_bytes, unpack
+from maskreg.mask import Counts, pack, packed_bytes, unpack
 from maskreg.native import library
 from maskreg.parallel import Buffers
 from maskreg.tensors.cast import is_finite, to_bf16, to_fp32
@@ -120,13 +120,7 @@ class Differ:
             differs=bool(differing) or not same_dtype,
             block=BlockRecord(
                 mask.packed,
-                before.size,
-                mask.nnz,
-                differing,
-                mask.energy,
-                mask.nonfinite,
-                nan,
-                inf,
+                Counts(before.size, mask.nnz, differing, mask.energy, mask.nonfinite, nan, inf),
                 codec.encode(before, after, grid) if codec else None,
                 codec.encode(after, before, grid) if codec and self.reversible else None,
             ),

@@ -31,7 +31,7 @@ from maskreg.flow.extract.pairing import StoredAs
 from maskreg.flow.publish.baseline import Baseline, Changed, Facts, Key
 from maskreg.flow.publish.division import Block
 from maskreg.live.alone import Alone
-from maskreg.mask import pack
+from maskreg.mask import Counts, pack
 from maskreg.parallel import ordered, threads
 from maskreg.tensors.cast import is_finite
 from maskreg.tensors.info import batches, numel_of
@@ -190,18 +190,10 @@ class Coding(Shared):
             mask = pack(marks)
         if of.reversible:
             reverse = self._codec.encode(changed(before, movers), Movers(movers.positions, replaced), grid)
-        record = BlockRecord(
-            mask,
-            before.size,
-            int(np.count_nonzero(moved)),
-            replaced.size,
-            energy,
-            facts.nan + facts.inf + int(np.count_nonzero(is_finite(replaced) & ~is_finite(movers.codes))),
-            after.nan,
-            after.inf,
-            self._codec.encode(before, movers, grid),
-            reverse,
-        )
+        nonfinite = facts.nan + facts.inf + int(np.count_nonzero(is_finite(replaced) & ~is_finite(movers.codes)))
+        nnz = int(np.count_nonzero(moved))
+        counts = Counts(before.size, nnz, replaced.size, energy, nonfinite, after.nan, after.inf)
+        record = BlockRecord(mask, counts, self._codec.encode(before, movers, grid), reverse)
         return BlockDiff(span, facts.leaves, after.leaves, bool(movers.positions.size), record)
 
     def size_of(self, span: PairSpan) -> int:

@@ -216,7 +216,7 @@ class ShardCoding(Shared):
         """Coordinates outside the mask that have changed."""
         block, (pair, start, stop) = diff.block, span
         same_dtype = pair.source and pair.target and pair.source.dtype == pair.target.dtype
-        if block is None or block.mask is None or (same_dtype and (block.differing != block.nnz)):
+        if block is None or block.mask is None or (same_dtype and (block.counts.differing != block.counts.nnz)):
             # Bits that no rule sees count too.
             sides = (side.read(pair.name, start, stop) for side in (self.extraction.source, self._weights))
             moved = pack(np.not_equal(*sides))
