@@ -35,9 +35,11 @@ _CREDENTIALS = "check the user in the URL, and ~/.pgpass or PGPASSWORD"
 
 @contextmanager
 def translated(address: Address) -> Iterator[None]:
-    """Raise this package's errors in place of the database driver's."""
+    """Raise this package's errors in place of the database driver's, and for a row that does not parse."""
     try:
         yield
+    except MaskregError:
+        raise
     except PoolTimeout as error:
         raise TryAgainError(f"{address}: every database connection is in use") from error
     except UnicodeDecodeError as error:
@@ -48,16 +50,8 @@ def translated(address: Address) -> Iterator[None]:
         if known is None:
             raise
         raise known from error
-
-
-@contextmanager
-def readable_rows(address: Address) -> Iterator[None]:
-    """Report a row whose date, digest or JSON document does not parse as a ``CorruptError``."""
-    try:
-        yield
-    except MaskregError:
-        raise
     except (TypeError, ValueError) as error:
+        # The date, the digest or the JSON document of a row.
         raise CorruptError(str(address), f"a row cannot be read ({error})", catalog_damaged=True) from error
 
 
@@ -69,11 +63,6 @@ def _sqlite(address: Address, error: BaseException | None) -> MaskregError | Non
     if isinstance(error, sqlite3.Error) and is_busy(error):
         return still_written(address)
     match code & 0xFF:  # the upper bits only refine the primary code
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return CorruptError(str(address), text, catalog_damaged=True)
-        case sqlite3.SQLITE_ERROR | sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_TOOBIG | sqlite3.SQLITE_MISMATCH:
-            # The statements and values fit the schema that the file records, so it or a row is damaged.
-            return CorruptError(str(address), text, catalog_damaged=True)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return RefusedError(f"{address} is read-only ({text})", hint=address.folder_step)
         case sqlite3.SQLITE_CANTOPEN:
@@ -82,7 +71,10 @@ def _sqlite(address: Address, error: BaseException | None) -> MaskregError | Non
             return NoSpaceError(f"{address}: {text}", hint=address.space_step)
         case sqlite3.SQLITE_IOERR:
             return UnavailableError(f"{address}: {text}", hint=address.folder_step)
-    return None
+        case sqlite3.SQLITE_INTERNAL | sqlite3.SQLITE_NOMEM | sqlite3.SQLITE_MISUSE | sqlite3.SQLITE_RANGE:
+            return None
+    # It is no database, or the statements and values fit the schema that the file records, and it or a row is damaged.
+    return CorruptError(str(address), text, catalog_damaged=True)
 
 
 def _postgresql(address: Address, error: BaseException | None) -> MaskregError | None:

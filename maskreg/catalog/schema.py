@@ -22,7 +22,7 @@ from typing import Self
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, inspect, select, text
 
 from maskreg.catalog.engine import WRITE, Address, make_engine, parse_address, reading
-from maskreg.catalog.faults import readable_rows, translated
+from maskreg.catalog.faults import translated
 from maskreg.catalog.file import HEAD, REVISIONS, VERSION_TABLE, writable
 from maskreg.catalog.models import METADATA
 from maskreg.closing import Closing
@@ -175,11 +175,11 @@ class Connections(Closing):
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A connection that only reads; see :func:`maskreg.catalog.engine.reading`."""
-        with translated(self._address), readable_rows(self._address), self._read_engine.connect() as connection:
+        with translated(self._address), self._read_engine.connect() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that writes."""
-        with translated(self._address), readable_rows(self._address), self._write_engine.begin() as connection:
+        with translated(self._address), self._write_engine.begin() as connection:
             yield connection

@@ -23,7 +23,6 @@ import os
 import shlex
 import socket
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from io import BufferedReader
@@ -45,7 +44,6 @@ from maskreg.errors import (
 from maskreg.store.base import TEMPORARY, ObjectInfo, Store, check_key, check_prefix, is_clean
 
 _PARENT_TRIES = 100
-_STALE_SECONDS = 24 * 3600
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
@@ -75,7 +73,6 @@ class FileStore(Store):
         self._existing = existing
         self._sync = sync
         self.url = self.root.as_uri()
-        self._swept = False
 
     @property
     def files(self) -> FileStore:
@@ -267,7 +264,6 @@ class FileStore(Store):
         make_folder(folder)
         if folder.is_symlink():
             raise _is_link(folder)
-        self._sweep(folder)
         path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex}"
         try:
             with new_file(path) as file:
@@ -277,17 +273,6 @@ class FileStore(Store):
             yield path
         finally:
             path.unlink(missing_ok=True)
-
-    def _sweep(self, folder: Path) -> None:
-        # Once per store object: files that a crash left behind a day ago or more.
-        if self._swept:
-            return
-        self._swept = True
-        old = time.time() - _STALE_SECONDS
-        for path in folder.iterdir():
-            with contextlib.suppress(OSError):
-                if path.lstat().st_mtime < old:
-                    path.unlink()
 
     def _prune(self, folder: Path) -> Path:
         while folder != self.root:

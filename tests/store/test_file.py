@@ -111,17 +111,6 @@ def test_a_writer_that_is_killed_leaves_no_half_object(tmp_path: Path, action: s
         assert all(info.size == 200_000 for info in store.list(""))
 
 
-def test_what_a_crash_left_is_removed_a_day_later(tmp_path: Path) -> None:
-    temporary = tmp_path / ".tmp"
-    temporary.mkdir()
-    for name in ("old", "new"):
-        (temporary / name).touch()
-    yesterday = time.time() - 25 * 3600
-    os.utime(temporary / "old", (yesterday, yesterday))
-    FileStore(tmp_path).put("a", b"")
-    assert files(tmp_path) == [".tmp/new", "a"]
-
-
 def test_create_works_where_there_are_no_links(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: object, target: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "no links here")
