@@ -17,7 +17,7 @@ from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
 from maskreg.errors import FormatError
 from maskreg.extras import upgrade_command
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 
 ANALYSIS_SCHEMA = "maskreg.analysis/1"
 
@@ -51,12 +51,12 @@ def write_analysis(root: Path, of: Artifact, document: Mapping[str, Any], recipe
         staging.discard()
 
 
-def read_analysis(artifact: Artifact, limits: Limits = LIMITS) -> dict[str, Any]:
+def read_analysis(artifact: Artifact) -> dict[str, Any]:
     """The figures that an artifact of kind ``analysis`` holds."""
     artifact.require("analysis")
-    data = artifact.document(ANALYSIS, max_bytes=limits.analysis_bytes)
+    data = artifact.document(ANALYSIS, max_bytes=LIMITS.analysis_bytes)
     document = parse_object(
-        data, ANALYSIS, max_bytes=limits.analysis_bytes, max_depth=limits.json_depth, max_values=limits.analysis_values
+        data, ANALYSIS, max_bytes=LIMITS.analysis_bytes, max_depth=LIMITS.json_depth, max_values=LIMITS.analysis_values
     )
     if document.get("schema") != ANALYSIS_SCHEMA:
         raise FormatError(

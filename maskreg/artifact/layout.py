@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.document import parse_object
 from maskreg.errors import FormatError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.json"
@@ -219,16 +219,16 @@ def dump_metadata(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def check_group(data: bytes, schema: str, limits: Limits = LIMITS) -> None:
+def check_group(data: bytes, schema: str) -> None:
     """Refuse any group metadata but :func:`group_document`."""
     key = f"{GROUP}/zarr.json"
-    _require(_parsed(data, key, limits), group_document(schema), key)
+    _require(_parsed(data, key), group_document(schema), key)
 
 
-def check_array(data: bytes, name: str, length: int, limits: Limits = LIMITS) -> ArrayLayout:
+def check_array(data: bytes, name: str, length: int) -> ArrayLayout:
     """The layout of an array that has the only metadata which an array of this name and length can have."""
     key = metadata_key(name)
-    stored = _parsed(data, key, limits)
+    stored = _parsed(data, key)
     layout = ArrayLayout(name, length)
     if ARRAYS[name].compressible and stored.get("codecs") != layout.document()["codecs"]:
         frames = ArrayLayout(name, length, compressed=True)
@@ -241,8 +241,8 @@ def check_array(data: bytes, name: str, length: int, limits: Limits = LIMITS) ->
 _SHOWN = 400
 
 
-def _parsed(data: bytes, key: str, limits: Limits) -> dict[str, Any]:
-    return parse_object(data, key, max_bytes=limits.zarr_json_bytes, max_depth=limits.json_depth)
+def _parsed(data: bytes, key: str) -> dict[str, Any]:
+    return parse_object(data, key, max_bytes=LIMITS.zarr_json_bytes)
 
 
 def _require(stored: Mapping[str, Any], expected: Mapping[str, Any], key: str) -> None:

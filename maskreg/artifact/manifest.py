@@ -26,7 +26,7 @@ from maskreg.digest import Digest
 from maskreg.document import canonical, checked, parse_object
 from maskreg.errors import BadRuleError, BrokenChainError, CorruptError, FormatError, LimitError
 from maskreg.extras import upgrade_command
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.ref import printable
 from maskreg.store.base import is_clean
 from maskreg.tensors.info import shown
@@ -202,11 +202,11 @@ def dump_manifest(manifest: Manifest) -> bytes:
     return canonical(fields)
 
 
-def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manifest:
+def load_manifest(data: bytes, digest: Digest) -> Manifest:
     """Check that ``data`` hashes to ``digest``, then parse it."""
     if Digest.of(data) != digest:
         raise CorruptError("manifest.json", f"its bytes hash to {Digest.of(data).short}, not {digest.short}")
-    value = parse_object(data, "manifest.json", max_bytes=limits.manifest_bytes, max_depth=limits.json_depth)
+    value = parse_object(data, "manifest.json", max_bytes=LIMITS.manifest_bytes)
     if value.get("schema") != SCHEMA:
         raise FormatError(
             f"manifest.json: schema {value.get('schema')!r} is not {SCHEMA}",
@@ -217,21 +217,21 @@ def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manif
     if "\\" in text or printable(text) != text:
         _check_texts(value)
     manifest = checked(Manifest, value, "manifest.json")
-    check_objects(manifest, limits)
+    check_objects(manifest)
     _check_statements(manifest)
     return manifest
 
 
-def check_objects(manifest: Manifest, limits: Limits = LIMITS) -> None:
+def check_objects(manifest: Manifest) -> None:
     """Check the object table: number, order, sizes, and that keys stay inside the artifact."""
-    if len(manifest.objects) > limits.objects:
-        raise LimitError(f"manifest.json: {len(manifest.objects)} objects; the limit is {limits.objects}")
+    if len(manifest.objects) > LIMITS.objects:
+        raise LimitError(f"manifest.json: {len(manifest.objects)} objects; the limit is {LIMITS.objects}")
     keys = [o.key for o in manifest.objects]
     if keys != sorted(set(keys)):
         raise FormatError("manifest.json: object keys are not sorted and unique")
     for entry in manifest.objects:
-        if entry.size > limits.object_bytes:
-            raise LimitError(f"manifest.json: {entry.key} has {entry.size} bytes; the limit is {limits.object_bytes}")
+        if entry.size > LIMITS.object_bytes:
+            raise LimitError(f"manifest.json: {entry.key} has {entry.size} bytes; the limit is {LIMITS.object_bytes}")
         segments = entry.key.split("/")
         clean = is_clean(entry.key) and entry.key.isprintable()
         known = entry.key in _DOCUMENTS or segments[0] in _FOLDERS

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix, part_of
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, LimitError, NotFoundError, PartAbsentError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.store.base import Files, ObjectInfo, Store
 
 if TYPE_CHECKING:
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 _REPAIR = "fetch or extract it again; damaged objects are replaced"
 
 
-def read_manifest(store: Store, digest: Digest, limits: Limits = LIMITS) -> tuple[bytes, Manifest]:
+def read_manifest(store: Store, digest: Digest) -> tuple[bytes, Manifest]:
     """The manifest's bytes, checked against the digest, and the parsed manifest."""
     # A look at names and sizes needs no models.
     from maskreg.artifact.manifest import load_manifest
 
     key = artifact_prefix(digest) + MANIFEST
     try:
-        data = store.get(key, max_bytes=limits.manifest_bytes)
+        data = store.get(key, max_bytes=LIMITS.manifest_bytes)
     except NotFoundError as error:
         raise NotFoundError(f"artifact {digest.short} is not in {store.url}", artifact=digest) from error
     try:
-        return data, load_manifest(data, digest, limits)
+        return data, load_manifest(data, digest)
     except CorruptError as error:
         raise CorruptError(
             key, "its bytes do not match the artifact's digest", hint=error.hint, **error.facts

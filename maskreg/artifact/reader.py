@@ -34,7 +34,7 @@ from maskreg.checkpoint.files import check_small_file
 from maskreg.codec import Codec, get_codec
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, FormatError, NotFoundError, PartAbsentError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.mask import Mask, TensorMask, packed_bytes
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
@@ -57,28 +57,27 @@ class Artifact:
         by_name: the same by tensor name, aliases included.
     """
 
-    def __init__(self, store: Store, digest: Digest, manifest: Manifest, limits: Limits = LIMITS) -> None:
+    def __init__(self, store: Store, digest: Digest, manifest: Manifest) -> None:
         """Use :meth:`open`."""
         self.store = store
         self.digest = digest
         self.name = ""
         self.bring: Callable[[str], None] | None = None
         self.manifest = manifest
-        self._limits = limits
         self._layouts: dict[str, ArrayLayout] = {}
         self._arrays: dict[str, StoredArray] = {}
         self._indexes: dict[str, npt.NDArray[np.uint64]] = {}
         self._sizes = {o.key: o.size for o in manifest.objects}
         self._objects = VerifiedObjects(store, digest, manifest, self._check_shard)
-        self.tensors: tuple[Tensor, ...] = load_tensors(self.document(TENSORS, limits.tensors_json_bytes), limits)
-        check_table(self.tensors, manifest, limits)
+        self.tensors: tuple[Tensor, ...] = load_tensors(self.document(TENSORS, LIMITS.tensors_json_bytes))
+        check_table(self.tensors, manifest)
         self.by_name: dict[str, Tensor] = {n: t for t in self.tensors for n in (t.name, *t.aliases)}
 
     @classmethod
-    def open(cls, store: Store, digest: Digest, *, limits: Limits = LIMITS) -> Artifact:
+    def open(cls, store: Store, digest: Digest) -> Artifact:
         """Open an artifact by digest."""
-        _, manifest = read_manifest(store, digest, limits)
-        return cls(store, digest, manifest, limits)
+        _, manifest = read_manifest(store, digest)
+        return cls(store, digest, manifest)
 
     def hold_at_most(self, nbytes: int) -> None:
         """Keep fewer bytes of verified objects in memory than usual, for a reader of many artifacts at a time.
@@ -156,7 +155,7 @@ class Artifact:
         present = self.present()
         for key in (o.key for o in self.manifest.objects if part_of(o.key) in present):
             if key.startswith((FILES, REVERSE_FILES)):
-                check_small_file(key.partition("/")[2], self._sizes[key], self._limits)
+                check_small_file(key.partition("/")[2], self._sizes[key])
         if "analysis" in self.manifest.parts:
             return
         for name in (name for name in ARRAYS if part_of(metadata_key(name)) in {"", *present}):
@@ -238,7 +237,7 @@ class Artifact:
         """Small files that belong to the result of applying ``delta`` or ``reverse``: name to bytes."""
         prefix = FILES if part == "delta" else REVERSE_FILES
         keys = [o.key for o in self.manifest.objects if o.key.startswith(prefix)]
-        return {key.removeprefix(prefix): self.document(key, self._limits.small_file_bytes) for key in keys}
+        return {key.removeprefix(prefix): self.document(key, LIMITS.small_file_bytes) for key in keys}
 
     def document(self, key: str, max_bytes: int) -> bytes:
         """An object that is not an array, whole and verified."""
@@ -250,17 +249,17 @@ class Artifact:
 
     def _array(self, name: str) -> StoredArray:
         if name not in self._arrays:
-            data = self.document(metadata_key(name), self._limits.zarr_json_bytes)
-            layout = check_array(data, name, self._length(name), self._limits)
+            data = self.document(metadata_key(name), LIMITS.zarr_json_bytes)
+            layout = check_array(data, name, self._length(name))
             listed = {o.key for o in self.manifest.objects}
             missing = next((n for n in range(layout.shards) if layout.shard_key(n) not in listed), None)
             # Zarr would read zeros for it.
             if missing is not None:
                 raise CorruptError(layout.shard_key(missing), "the manifest does not list this chunk")
             if not self._layouts:
-                check_group(self.document(f"{GROUP}/zarr.json", self._limits.zarr_json_bytes), SCHEMA, self._limits)
+                check_group(self.document(f"{GROUP}/zarr.json", LIMITS.zarr_json_bytes), SCHEMA)
             self._layouts[name] = layout
-            self._arrays[name] = StoredArray(self._objects, layout, self._limits.object_bytes)
+            self._arrays[name] = StoredArray(self._objects, layout, LIMITS.object_bytes)
         return self._arrays[name]
 
     def _rows_per_object(self, name: str) -> int:

@@ -10,7 +10,7 @@ import msgspec
 
 from maskreg.document import canonical, decoded
 from maskreg.errors import FormatError, LimitError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.tensors.info import MAX_RANK, shown
 from maskreg.words import counted
 
@@ -92,13 +92,13 @@ class _Table:
     tensors: tuple[Tensor, ...]
 
 
-def load_tensors(data: bytes, limits: Limits = LIMITS) -> tuple[Tensor, ...]:
+def load_tensors(data: bytes) -> tuple[Tensor, ...]:
     """Parse ``tensors.json`` (its digest was checked before); rows are counted before one of them is parsed.
 
     Unknown keys are ignored: a later minor version may add some, and the digest covers them.
     """
-    if data.count(b"{") > limits.tensors + 1:
-        raise LimitError(f"{_KEY}: more than {limits.tensors} rows")
+    if data.count(b"{") > LIMITS.tensors + 1:
+        raise LimitError(f"{_KEY}: more than {LIMITS.tensors} rows")
     tensors = decoded(_Table, data, _KEY).tensors
     names: set[str] = set()
     for row in tensors:

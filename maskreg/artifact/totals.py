@@ -23,7 +23,7 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.roles import ROLES, module_of
 from maskreg.digest import LEAF_NUMEL, fingerprint_root
 from maskreg.errors import FormatError, LimitError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.mask import Counts, packed_bytes, summarize
 from maskreg.tensors.info import BLOCK_NUMEL, ITEM_BYTES, check_name, shown
 
@@ -104,12 +104,12 @@ def _tensors_of(tensors: Iterable[Tensor], side: str) -> Iterator[tuple[str, str
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
-def check_table(tensors: tuple[Tensor, ...], manifest: Manifest, limits: Limits = LIMITS) -> None:
+def check_table(tensors: tuple[Tensor, ...], manifest: Manifest) -> None:
     """Check every row, so that no offset computed from it lies outside an array."""
     bit = block = leaf = whole = reverse_whole = 0
     for row in tensors:
-        _check_names(row, limits)
-        _check_counts(row, limits)
+        _check_names(row)
+        _check_counts(row)
         expected = (bit, block, leaf, whole, reverse_whole)
         offsets = (row.bit_offset, row.first_block, row.first_leaf, row.whole_offset, row.reverse_whole_offset)
         if offsets != expected:
@@ -122,13 +122,13 @@ def check_table(tensors: tuple[Tensor, ...], manifest: Manifest, limits: Limits 
     check_figures(tensors, manifest)
 
 
-def _check_names(row: Tensor, limits: Limits) -> None:
+def _check_names(row: Tensor) -> None:
     for name in (row.name, *row.aliases):
-        check_name(name, "tensors.json", limits)
+        check_name(name, "tensors.json")
     if row.role not in ROLES:
         raise FormatError(f"tensors.json: {row.name}: {shown(row.role)} is not a role: {', '.join(ROLES)}")
     if row.layer:
-        check_name(row.layer, "tensors.json", limits)
+        check_name(row.layer, "tensors.json")
     for shape, dtype, digest in (
         (row.source_shape, row.source_dtype, row.source_fingerprint),
         (row.target_shape, row.target_dtype, row.target_fingerprint),
@@ -138,10 +138,10 @@ def _check_names(row: Tensor, limits: Limits) -> None:
             raise FormatError(f"tensors.json: {row.name}: dtype {shown(dtype)}, fingerprint {shown(digest)}")
 
 
-def _check_counts(row: Tensor, limits: Limits) -> None:
+def _check_counts(row: Tensor) -> None:
     sides = [math.prod(s) for s in (row.source_shape, row.target_shape) if s is not None]
-    if not sides or max(sides) > limits.numel:
-        raise LimitError(f"tensors.json: {row.name}: without a shape, or with more than {limits.numel} elements")
+    if not sides or max(sides) > LIMITS.numel:
+        raise LimitError(f"tensors.json: {row.name}: without a shape, or with more than {LIMITS.numel} elements")
     holds = (
         row.numel in (0, *sides)
         and row.nnz <= row.numel

@@ -32,7 +32,7 @@ from maskreg.checkpoint.pickles import PICKLE_ERRORS, check
 from maskreg.checkpoint.pieces import Box, Piece
 from maskreg.errors import ConfigError, CorruptError, FormatError, LimitError, MaskregError
 from maskreg.extras import requiring
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.tensors.info import TensorInfo, shown
 
 if TYPE_CHECKING:
@@ -63,12 +63,12 @@ _OTHER_ENTRIES = 100
 class Archive:
     """An archive in a part of a file: ``saved`` is what was saved, its tensors on the device ``meta``."""
 
-    def __init__(self, file: OpenFile, start: int, size: int, limits: Limits = LIMITS) -> None:
+    def __init__(self, file: OpenFile, start: int, size: int) -> None:
         """Read the directory and the pickle."""
         self.document, self.file, self._start = file.path.name, file, start
         if start < 0 or size < 0 or start + size > file.size:
             raise CorruptError(self.document, f"the file is cut short: it has {file.size:,} bytes", hint=AGAIN)
-        self._part = _Part(file, start, size, limits)
+        self._part = _Part(file, start, size)
         with self._reading():
             with zipfile.ZipFile(self._part) as archive:
                 self._entries = sorted(archive.infolist(), key=attrgetter("header_offset"))
@@ -82,7 +82,7 @@ class Archive:
                 raise self._broken("two of its entries have one name, or something lies in front of them")
             if "byteorder" in by_name and self._content(by_name["byteorder"]) != b"little":
                 raise FormatError(f"{self.document}: saved on a machine with another order of bytes")
-            named = check(self._content(by_name["data.pkl"]), _NAMES, self.document, limits, protocol=_PROTOCOL)
+            named = check(self._content(by_name["data.pkl"]), _NAMES, self.document, protocol=_PROTOCOL)
             self._part.seek(0)
             self.saved = _loaded(self._part, self.document, parts=any("torch.distributed" in name for name in named))
 
@@ -150,8 +150,8 @@ def _loaded(part: _Part, document: str, *, parts: bool) -> Any:
 class _Part(io.RawIOBase):
     """A part of a file, as zipfile and torch read it: never more at once than a directory may have."""
 
-    def __init__(self, file: OpenFile, start: int, size: int, limits: Limits) -> None:
-        self.size, self._file, self._start, self._at, self._limits = size, file, start, 0, limits
+    def __init__(self, file: OpenFile, start: int, size: int) -> None:
+        self.size, self._file, self._start, self._at = size, file, start, 0
 
     def seekable(self) -> bool:
         return True
@@ -169,14 +169,14 @@ class _Part(io.RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         count = max(0, self.size - self._at)
         count = count if size < 0 else min(size, count)
-        name, most_bytes = self._file.path.name, self._limits.archive_bytes
+        name, most_bytes = self._file.path.name, LIMITS.archive_bytes
         if count > most_bytes:
             raise LimitError(f"{name}: a directory or a pickle of {count} bytes; the limit is {most_bytes}")
         data = bytearray(count)
         if not self._file.fill(memoryview(data), self._start + self._at):
             raise CorruptError(name, "cut short while it was read")
         # Before zipfile makes an object of each, which takes twenty times its bytes.
-        most_entries = _ENTRIES_PER_TENSOR * self._limits.tensors + _OTHER_ENTRIES
+        most_entries = _ENTRIES_PER_TENSOR * LIMITS.tensors + _OTHER_ENTRIES
         if (entries := data.count(b"PK\x01\x02")) > most_entries:
             raise LimitError(f"{name}: {entries} entries; the limit is {most_entries}")
         self._at += count
@@ -189,7 +189,7 @@ class _Part(io.RawIOBase):
         return len(data)
 
 
-def info_of(name: str, tensor: Any, document: str, limits: Limits = LIMITS) -> TensorInfo:
+def info_of(name: str, tensor: Any, document: str) -> TensorInfo:
     """A tensor as checkpoints describe it."""
     where = f"{document}: tensor {shown(name)[1:-1]}"
     if tensor.is_conj() or tensor.is_neg():
@@ -197,8 +197,8 @@ def info_of(name: str, tensor: Any, document: str, limits: Limits = LIMITS) -> T
     dtype = str(tensor.dtype)
     if (code := DTYPES.get(dtype.removeprefix("torch."))) is None:
         raise FormatError(f"{where} has the dtype {dtype}, which no mask can have")
-    if tensor.numel() > limits.numel:
-        raise LimitError(f"{where} has too many elements; the limit is {limits.numel}")
+    if tensor.numel() > LIMITS.numel:
+        raise LimitError(f"{where} has too many elements; the limit is {LIMITS.numel}")
     return TensorInfo(name, code, tuple(tensor.shape))
 
 

@@ -25,7 +25,7 @@ from maskreg.checkpoint.renaming import Path as KeyPath
 from maskreg.checkpoint.renaming import weights_among
 from maskreg.checkpoint.torch_files import READING
 from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.tensors.info import TensorInfo, check_name, shown
 
 METADATA_NAME = ".metadata"
@@ -47,7 +47,7 @@ class _Location(NamedTuple):
     size: int
 
 
-def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> PiecewiseCheckpoint:
+def open_path(path: Location, *, hub: str = "") -> PiecewiseCheckpoint:
     """Open the model's tensors."""
     path = on_disk(path, READING)
     if not (path / METADATA_NAME).exists():
@@ -56,12 +56,12 @@ def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> Piec
             hint="name the last checkpoint that has one",
         )
     with opening() as files:
-        data = read_whole(path / METADATA_NAME, limits.pickle_bytes)
+        data = read_whole(path / METADATA_NAME, LIMITS.pickle_bytes)
         with in_folder(path):
-            metadata = load_records(data, NAMES, METADATA_NAME, limits)
-            contents = _Reader(path, files, _Metadata(metadata), limits).contents()
+            metadata = load_records(data, NAMES, METADATA_NAME)
+            contents = _Reader(path, files, _Metadata(metadata)).contents()
         own = frozenset({METADATA_NAME, *(name for name in names_in(path) if name.endswith(".distcp"))})
-        return PiecewiseCheckpoint("dcp", path, files, contents, companions=path, own=own, hub=hub, limits=limits)
+        return PiecewiseCheckpoint("dcp", path, files, contents, companions=path, own=own, hub=hub)
 
 
 class _Metadata:
@@ -94,20 +94,20 @@ class _Metadata:
 
 
 class _Reader:
-    def __init__(self, folder: Location, files: Files, metadata: _Metadata, limits: Limits) -> None:
-        self._folder, self._files, self._metadata, self._limits = folder, files, metadata, limits
+    def __init__(self, folder: Location, files: Files, metadata: _Metadata) -> None:
+        self._folder, self._files, self._metadata = folder, files, metadata
 
     def contents(self) -> Contents:
         tensors = self._metadata.tensors
-        if len(tensors) > self._limits.tensors:
-            raise LimitError(f"{METADATA_NAME}: {len(tensors)} tensors; the limit is {self._limits.tensors}")
+        if len(tensors) > LIMITS.tensors:
+            raise LimitError(f"{METADATA_NAME}: {len(tensors)} tensors; the limit is {LIMITS.tensors}")
         shapes = {name: _shape(_fields(entry, "TensorStorageMetadata").get("size")) for name, entry in tensors.items()}
         paths = self._metadata.paths
         choice = weights_among({paths[name]: math.prod(shape) for name, shape in shapes.items()}, METADATA_NAME)
         contents = Contents(notes=choice.notes_with(map(paths.__getitem__, self._metadata.others)))
         for stored, shape in shapes.items():
             if name := choice.names.get(paths[stored], ""):
-                check_name(name, METADATA_NAME, self._limits)
+                check_name(name, METADATA_NAME)
                 self._add(contents, name, stored, shape)
         return contents
 
@@ -121,7 +121,7 @@ class _Reader:
             if len(box.begin) != len(shape) or len(box.shape) != len(shape):
                 raise _damaged(f"a chunk of {shown(stored)} has other dimensions than the tensor")
             archive, tensor = self._tensor(stored, box)
-            own = info_of(name, tensor, archive.document, self._limits)
+            own = info_of(name, tensor, archive.document)
             if info is not None and own.dtype != info.dtype:
                 raise _damaged(f"chunks of {shown(stored)} have several dtypes")
             info = TensorInfo(name, own.dtype, shape)
@@ -137,7 +137,7 @@ class _Reader:
         location = locations.get((stored, box.begin)) or locations.get((stored, None))
         if location is None:
             raise _damaged(f"it does not say where a chunk of {shown(stored)} lies")
-        archive = Archive(self._files.open(self._folder / location.file), location.offset, location.size, self._limits)
+        archive = Archive(self._files.open(self._folder / location.file), location.offset, location.size)
         if getattr(archive.saved, "shape", None) != box.shape:
             raise CorruptError(location.file, f"not the chunk of {shown(stored)} at byte {location.offset}", hint=AGAIN)
         return archive, archive.saved

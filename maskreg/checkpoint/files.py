@@ -40,7 +40,7 @@ from maskreg.errors import (
     UsageError,
     prefixed,
 )
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.tensors.info import TensorInfo, shown
 
 AGAIN = "download or copy the checkpoint again"
@@ -213,10 +213,10 @@ class StoredCheckpoint(Checkpoint):
     """A checkpoint in files that are open, with others beside them: in a folder, less its ``own``."""
 
     def __init__(
-        self, path: Location, files: Files, companions: Location | None, own: frozenset[str], hub: str, limits: Limits
+        self, path: Location, files: Files, companions: Location | None, own: frozenset[str], hub: str
     ) -> None:
         self.path, self.hub = path, hub
-        self._files, self._companions, self._own, self._limits = files, companions, own, limits
+        self._files, self._companions, self._own = files, companions, own
 
     def _checked(self, name: str, start: int, stop: int) -> TensorInfo:
         """The tensor, whose span can be read."""
@@ -231,12 +231,12 @@ class StoredCheckpoint(Checkpoint):
         """Files that travel with the weights."""
         if self._companions is None:
             return {}
-        files = small_files(self._companions, self._limits)
+        files = small_files(self._companions)
         return {name: path for name, path in files.items() if name not in self._own}
 
     def other_weights(self) -> tuple[str, ...]:
         """Names of what is never copied."""
-        return () if self._companions is None else other_weights(self._companions, self._own, self._limits)
+        return () if self._companions is None else other_weights(self._companions, self._own)
 
     def close(self) -> None:
         """Release file handles; no other thread may still be reading."""
@@ -265,28 +265,28 @@ def is_small_file(name: str) -> bool:
     return is_plain_name(name) and not _WEIGHTS.fullmatch(name) and bool(_SMALL.fullmatch(name))
 
 
-def check_small_file(name: str, size: int, limits: Limits = LIMITS) -> None:
+def check_small_file(name: str, size: int) -> None:
     """Refuse a file that may not be written beside a checkpoint."""
     if not is_small_file(name):
         raise FormatError(f"not a file that travels with a checkpoint: {shown(name)}")
-    if size > limits.small_file_bytes:
-        raise LimitError(f"{name}: {size} bytes; the limit is {limits.small_file_bytes}")
+    if size > LIMITS.small_file_bytes:
+        raise LimitError(f"{name}: {size} bytes; the limit is {LIMITS.small_file_bytes}")
 
 
 def _entries(directory: Location) -> list[Location]:
     return sorted(directory.iterdir(), key=attrgetter("name"))
 
 
-def small_files(directory: Location, limits: Limits = LIMITS) -> Mapping[str, Location]:
+def small_files(directory: Location) -> Mapping[str, Location]:
     """The small files of a checkpoint's directory by name, in name order; links are followed."""
     return {
         path.name: path
         for path in _entries(directory)
-        if is_small_file(path.name) and path.is_file() and path.stat().st_size <= limits.small_file_bytes
+        if is_small_file(path.name) and path.is_file() and path.stat().st_size <= LIMITS.small_file_bytes
     }
 
 
-def other_weights(directory: Location, own: frozenset[str], limits: Limits = LIMITS) -> tuple[str, ...]:
+def other_weights(directory: Location, own: frozenset[str]) -> tuple[str, ...]:
     """Names in a directory that are never copied, in order; names of folders end in ``/``."""
     names = []
     for path in _entries(directory):
@@ -297,7 +297,7 @@ def other_weights(directory: Location, own: frozenset[str], limits: Limits = LIM
         elif name in own:
             continue
         elif _WEIGHTS.fullmatch(name) or (
-            is_small_file(name) and path.is_file() and path.stat().st_size > limits.small_file_bytes
+            is_small_file(name) and path.is_file() and path.stat().st_size > LIMITS.small_file_bytes
         ):
             names.append(name)
     return tuple(names)
@@ -308,7 +308,7 @@ _KEYS = ("auto_map", "custom_pipelines")
 _SIGNS = (*(key.encode() for key in _KEYS), rb"\u00")
 
 
-def can_run_code(name: str, data: bytes, known: bytes | None = None, limits: Limits = LIMITS) -> bool:
+def can_run_code(name: str, data: bytes, known: bytes | None = None) -> bool:
     """Whether a small file can run code that a file of the same name does not run already."""
     if data == known:
         return False
@@ -316,16 +316,16 @@ def can_run_code(name: str, data: bytes, known: bytes | None = None, limits: Lim
         return True
     if not name.lower().endswith(".json"):
         return False
-    named = _named(data, limits)
-    return bool(named) and (known is None or named != _named(known, limits))
+    named = _named(data)
+    return bool(named) and (known is None or named != _named(known))
 
 
-def _named(data: bytes, limits: Limits) -> list[Any]:
+def _named(data: bytes) -> list[Any]:
     """What a JSON document names as code; the document itself when it cannot be parsed and might."""
     if not any(sign in data for sign in _SIGNS):
         return []
     try:
-        return list(_values(parse(data, "a small file", max_bytes=limits.small_file_bytes)))
+        return list(_values(parse(data, "a small file", max_bytes=LIMITS.small_file_bytes)))
     except DataError:
         # Other parsers take more than this one: a key twice, NaN.
         return [data]

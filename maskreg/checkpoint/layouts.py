@@ -14,29 +14,23 @@ from maskreg.bucket import Location
 from maskreg.checkpoint.files import AGAIN, is_plain_name, names_in
 from maskreg.document import parse_object
 from maskreg.errors import FormatError, LimitError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.tensors.info import check_name, shown
 from maskreg.words import listed, natural
 
 _VALUES = 5  # JSON values for each tensor; there should be one
 
 
-def parse_index(data: bytes, name: str, suffixes: tuple[str, ...], limits: Limits = LIMITS) -> Mapping[str, str]:
+def parse_index(data: bytes, name: str, suffixes: tuple[str, ...]) -> Mapping[str, str]:
     """Read a weight index."""
-    document = parse_object(
-        data,
-        name,
-        max_bytes=limits.index_json_bytes,
-        max_depth=limits.json_depth,
-        max_values=_VALUES * limits.tensors,
-    )
+    document = parse_object(data, name, max_bytes=LIMITS.index_json_bytes, max_values=_VALUES * LIMITS.tensors)
     weight_map = document.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise FormatError(f"{name}: weight_map must be an object that names at least one tensor")
-    if len(weight_map) > limits.tensors:
-        raise LimitError(f"{name}: {len(weight_map)} tensors; the limit is {limits.tensors}")
+    if len(weight_map) > LIMITS.tensors:
+        raise LimitError(f"{name}: {len(weight_map)} tensors; the limit is {LIMITS.tensors}")
     for tensor in weight_map:
-        check_name(tensor, name, limits)
+        check_name(tensor, name)
     if not all(isinstance(value, str) for value in weight_map.values()):
         raise FormatError(f"{name}: weight_map must name a file for every tensor")
     for shard in set(weight_map.values()):

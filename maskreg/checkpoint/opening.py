@@ -26,7 +26,6 @@ from maskreg.checkpoint.safetensors import SINGLE_NAME
 from maskreg.checkpoint.safetensors import open_path as open_safetensors
 from maskreg.errors import NotAllowedError, NotFoundError, UnavailableError, UsageError
 from maskreg.extras import requiring
-from maskreg.limits import LIMITS, Limits
 
 
 class Format(NamedTuple):
@@ -36,7 +35,7 @@ class Format(NamedTuple):
         accepts: what a path must be, for messages: ``a .safetensors file, a directory with ...``.
         recognize: whether a file or directory that exists is of this format, judged by names; never raises.
         open: opens one, checking everything but the tensors' data; takes its path, ``org/name@commit`` or empty, and
-            limits.
+            LIMITS.
     """
 
     accepts: str
@@ -44,17 +43,17 @@ class Format(NamedTuple):
     open: Callable[..., Checkpoint]
 
 
-def _open_as(name: str, path: Location, *, hub: str, limits: Limits) -> Checkpoint:
+def _open_as(name: str, path: Location, *, hub: str) -> Checkpoint:
     """Few commands meet other formats than safetensors: their readers are imported when they are needed."""
     if name == "safetensors":
-        return open_safetensors(path, hub=hub, limits=limits)
+        return open_safetensors(path, hub=hub)
     if name == "dcp":
         from maskreg.checkpoint import dcp
 
-        return dcp.open_path(path, hub=hub, limits=limits)
+        return dcp.open_path(path, hub=hub)
     from maskreg.checkpoint.torch_files import open_path, open_ranks
 
-    return (open_ranks if name == "fsdp" else open_path)(path, hub=hub, limits=limits)
+    return (open_ranks if name == "fsdp" else open_path)(path, hub=hub)
 
 
 _FORMATS = {
@@ -171,20 +170,14 @@ _ACCEPTED = ", ".join(known.accepts for known in FORMATS.values()) + (
 )
 
 
-def open_checkpoint(
-    spec: str | Location,
-    *,
-    download: bool = False,
-    limits: Limits = LIMITS,
-    options_of: OptionsOf | None = None,
-) -> Checkpoint:
+def open_checkpoint(spec: str | Location, *, download: bool = False, options_of: OptionsOf | None = None) -> Checkpoint:
     """Open a checkpoint and check everything but the tensors' data, which is read later.
 
     ``spec``: a file or directory of a known format, the URL of one in a bucket, or a hub id ``org/name[@revision]``; a
     path that exists wins. ``download``: fetch a hub model that is not in the cache; otherwise the hub is not asked.
     ``options_of``: how to talk to the service of a bucket, by URL; by default as the AWS chain says.
     """
-    return _open(_located(spec, options_of), download, limits)
+    return _open(_located(spec, options_of), download)
 
 
 def _located(spec: str | Location, options_of: OptionsOf | None) -> BucketPath | str:
@@ -203,15 +196,15 @@ def _located(spec: str | Location, options_of: OptionsOf | None) -> BucketPath |
     return location if isinstance(location, BucketPath) else text
 
 
-def _open(location: BucketPath | str, download: bool, limits: Limits) -> Checkpoint:
+def _open(location: BucketPath | str, download: bool) -> Checkpoint:
     if isinstance(location, BucketPath):
         if not location.exists():
             raise NotFoundError(f"{location}: no such object or prefix", hint=_listing(location))
-        return format_of(location).open(location, hub="", limits=limits)
+        return format_of(location).open(location, hub="")
     text = location
     path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises for an unknown user
     if os.path.exists(path):  # noqa: PTH110  # Path.exists raises where a parent may not be read
-        return format_of(path).open(path, hub=hub_identity(path), limits=limits)
+        return format_of(path).open(path, hub=hub_identity(path))
     hub = HubId.parse(text)
     link = os.path.islink(path)  # noqa: PTH114  # Path.is_symlink raises for a name that is too long
     if hub is None or link:
@@ -219,7 +212,7 @@ def _open(location: BucketPath | str, download: bool, limits: Limits) -> Checkpo
         raise NotFoundError(f"{text}: {fault}", hint=f"a checkpoint is {_ACCEPTED}")
     directory = snapshot(hub, download=download)
     try:
-        return format_of(directory).open(directory, hub=hub_identity(directory), limits=limits)
+        return format_of(directory).open(directory, hub=hub_identity(directory))
     except NotFoundError as error:
         # An interrupted download leaves a directory without some of its files.
         if download:

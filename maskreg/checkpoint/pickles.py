@@ -17,7 +17,7 @@ from typing import Any
 
 from maskreg.checkpoint.files import AGAIN
 from maskreg.errors import DataError, FormatError, LimitError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.tensors.info import shown
 
 _NESTED = 100
@@ -45,9 +45,9 @@ class Record:
         self.state = state
 
 
-def load_records(data: bytes, names: re.Pattern[str], document: str, limits: Limits = LIMITS) -> Any:
+def load_records(data: bytes, names: re.Pattern[str], document: str) -> Any:
     """What a pickle stands for, with a :class:`Record` of a class of its name for everything that it names."""
-    check(data, names, document, limits, protocol=pickle.HIGHEST_PROTOCOL)
+    check(data, names, document, protocol=pickle.HIGHEST_PROTOCOL)
 
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
@@ -63,7 +63,7 @@ def load_records(data: bytes, names: re.Pattern[str], document: str, limits: Lim
         raise FormatError(f"{document}: a damaged pickle ({error})", hint=AGAIN) from error
 
 
-def check(data: bytes, names: re.Pattern[str], document: str, limits: Limits = LIMITS, *, protocol: int) -> set[str]:
+def check(data: bytes, names: re.Pattern[str], document: str, *, protocol: int) -> set[str]:
     """Refuse a pickle that names what it must not, or would overflow the machine that reads it.
 
     ``names``: what it may name by ``GLOBAL``, as "module name". ``protocol``: the latest.
@@ -71,16 +71,16 @@ def check(data: bytes, names: re.Pattern[str], document: str, limits: Limits = L
     Returns:
         What it names.
     """
-    if len(data) > limits.pickle_bytes:
-        raise LimitError(f"{document}: a pickle of {len(data)} bytes; the limit is {limits.pickle_bytes}")
+    if len(data) > LIMITS.pickle_bytes:
+        raise LimitError(f"{document}: a pickle of {len(data)} bytes; the limit is {LIMITS.pickle_bytes}")
     named: set[str] = set()
     stack: list[int] = []  # how deep tuples are nested in each value on the machine's stack
     marks: list[int] = []
     memo: dict[int, int] = {}
     try:
         for count, (code, argument, _) in enumerate(pickletools.genops(data)):
-            if count >= limits.pickle_steps:
-                raise LimitError(f"{document}: a pickle of over {limits.pickle_steps:,} instructions")
+            if count >= LIMITS.pickle_steps:
+                raise LimitError(f"{document}: a pickle of over {LIMITS.pickle_steps:,} instructions")
             if code.proto > protocol or (code.name == "PROTO" and argument not in range(2, protocol + 1)):
                 raise FormatError(
                     f"{document}: not a pickle of protocol {protocol}, as torch.save writes it",

@@ -24,7 +24,6 @@ from maskreg.checkpoint.files import AGAIN, Files, OpenFile, StoredCheckpoint
 from maskreg.checkpoint.renaming import tied
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import CorruptError, FormatError
-from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import TensorInfo
 
 # Boxes: rectangular parts of a tensor, which is how runs divide tensors among processes.
@@ -170,10 +169,9 @@ class PiecewiseCheckpoint(StoredCheckpoint):
         companions: Location | None = None,
         own: frozenset[str] = frozenset(),
         hub: str = "",
-        limits: Limits = LIMITS,
     ) -> None:
         """Take over open files."""
-        super().__init__(path, files, companions, own, hub, limits)
+        super().__init__(path, files, companions, own, hub)
         self.format = format
         self.tensors: Mapping[str, TensorInfo] = dict(sorted(contents.tensors.items(), key=_library_order))
         self.remarks = contents.notes

@@ -15,7 +15,6 @@ from maskreg.checkpoint.files import check_small_file
 from maskreg.checkpoint.layouts import INDEX_NAME
 from maskreg.checkpoint.safetensors import SINGLE_NAME, SafetensorsCheckpoint, Shard, build_shard
 from maskreg.errors import WrongCheckpointError
-from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import TensorInfo, batches
 
 SHARD_BYTES = 5 * 10**9
@@ -94,7 +93,6 @@ def plan_like(
     add: Sequence[TensorInfo] = (),
     files: Mapping[str, bytes] | None = None,
     remove_files: Collection[str] = (),
-    limits: Limits = LIMITS,
 ) -> OutputPlan:
     """Plan a checkpoint in safetensors with the source's files, tensor order and metadata.
 
@@ -107,7 +105,7 @@ def plan_like(
     changes = _Changes(replace or {}, frozenset(remove), tuple(add), files or {}, frozenset(remove_files))
     _check_tensors(source, changes)
     for name, data in changes.files.items():
-        check_small_file(name, len(data), limits)
+        check_small_file(name, len(data))
     return _plan_changed(source, changes) if isinstance(source, SafetensorsCheckpoint) else _plan_anew(source, changes)
 
 

@@ -37,7 +37,7 @@ from maskreg.checkpoint.layouts import (
 )
 from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.tensors.info import ITEM_BYTES, MAX_RANK, TensorInfo, check_name, shown
 
 LENGTH_BYTES = 8
@@ -77,7 +77,7 @@ def build_shard(file_name: str, tensors: Iterable[TensorInfo], metadata: Mapping
     return Shard(file_name, ordered, build_header(ordered, metadata), metadata)
 
 
-def header_length(first: bytes, file_bytes: int, file_name: str, limits: Limits = LIMITS) -> int:
+def header_length(first: bytes, file_bytes: int, file_name: str) -> int:
     """Length of the JSON, from the first eight bytes of a file."""
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     if len(first) < LENGTH_BYTES or length > file_bytes - LENGTH_BYTES:
@@ -85,12 +85,12 @@ def header_length(first: bytes, file_bytes: int, file_name: str, limits: Limits 
             f"{file_name}: not a safetensors file, or cut short",
             hint="download or copy the checkpoint again",
         )
-    if length > limits.safetensors_header_bytes:
-        raise LimitError(f"{file_name}: a header of {length} bytes; the limit is {limits.safetensors_header_bytes}")
+    if length > LIMITS.safetensors_header_bytes:
+        raise LimitError(f"{file_name}: a header of {length} bytes; the limit is {LIMITS.safetensors_header_bytes}")
     return length
 
 
-def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits = LIMITS) -> Shard:
+def parse_header(header: bytes, data_bytes: int, file_name: str) -> Shard:
     """Parse and validate a header from outside."""
     if header[LENGTH_BYTES : LENGTH_BYTES + 1] != b"{":
         raise FormatError(
@@ -98,18 +98,18 @@ def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits 
         )
     # Before parsing, which takes seconds for so many: the document, its metadata and each tensor are an object.
     objects = header.count(b"{") - 1 - (b'"__metadata__"' in header)
-    if objects > limits.tensors:
-        raise LimitError(f"{file_name}: {objects} tensors; the limit is {limits.tensors}")
+    if objects > LIMITS.tensors:
+        raise LimitError(f"{file_name}: {objects} tensors; the limit is {LIMITS.tensors}")
     document = parse_object(
         header[LENGTH_BYTES:],
         file_name,
-        max_bytes=limits.safetensors_header_bytes,
+        max_bytes=LIMITS.safetensors_header_bytes,
         max_depth=_DEPTH,
-        max_values=_VALUES * limits.tensors,
+        max_values=_VALUES * LIMITS.tensors,
     )
     metadata = _metadata(document.pop("__metadata__", {}), file_name)
     ranges = sorted(
-        (_tensor(name, entry, file_name, limits) for name, entry in document.items()),
+        (_tensor(name, entry, file_name) for name, entry in document.items()),
         key=lambda item: item[:2],
     )
     _check_gapless(ranges, data_bytes, file_name)
@@ -139,8 +139,8 @@ def _metadata(value: Any, file_name: str) -> Mapping[str, str]:
     return value
 
 
-def _tensor(name: str, entry: Any, file_name: str, limits: Limits) -> tuple[int, int, TensorInfo]:
-    check_name(name, file_name, limits)
+def _tensor(name: str, entry: Any, file_name: str) -> tuple[int, int, TensorInfo]:
+    check_name(name, file_name)
     if not isinstance(entry, dict) or entry.keys() != _KEYS:
         raise FormatError(f"{file_name}: tensor {name} must have dtype, shape and data_offsets, and nothing else")
     dtype = entry["dtype"]
@@ -150,11 +150,11 @@ def _tensor(name: str, entry: Any, file_name: str, limits: Limits) -> tuple[int,
     if shape is None or offsets is None or len(offsets) != 2:
         raise FormatError(f"{file_name}: tensor {name} has a malformed shape or malformed offsets")
     # Checked before anything is multiplied: a hostile shape could otherwise cost time and memory.
-    if len(shape) > MAX_RANK or any(size > limits.numel for size in shape):
+    if len(shape) > MAX_RANK or any(size > LIMITS.numel for size in shape):
         raise LimitError(f"{file_name}: tensor {name} has too many or too large dimensions")
     info = TensorInfo(name, dtype, shape)
-    if info.numel > limits.numel:
-        raise LimitError(f"{file_name}: tensor {name} has {info.numel} elements; the limit is {limits.numel}")
+    if info.numel > LIMITS.numel:
+        raise LimitError(f"{file_name}: tensor {name} has {info.numel} elements; the limit is {LIMITS.numel}")
     begin, end = offsets
     if end - begin != info.nbytes:
         raise FormatError(
@@ -216,17 +216,16 @@ class SafetensorsCheckpoint(StoredCheckpoint):
         index: bytes = b"",
         weight_map: Mapping[str, str] | None = None,
         hub: str = "",
-        limits: Limits = LIMITS,
     ) -> None:
         """Open the weight files and read their headers."""
         own = frozenset({INDEX_NAME, *(file.name for file in paths)})
-        super().__init__(path, Files(), path if path.is_dir() else None, own, hub, limits)
+        super().__init__(path, Files(), path if path.is_dir() else None, own, hub)
         self.index, self.blockwise = index, isinstance(path, BucketPath)
         # File, and offset of the tensor's first byte in it.
         self._locations: dict[str, tuple[OpenFile, int]] = {}
         try:
             # The header is read through the handle that later reads the data, so that both are of one file.
-            opened = [_open_shard(file, self._files, limits) for file in paths]
+            opened = [_open_shard(file, self._files) for file in paths]
             self.shards = tuple(shard for _, shard in opened)
             if weight_map is not None:
                 with in_folder(path):
@@ -235,8 +234,8 @@ class SafetensorsCheckpoint(StoredCheckpoint):
             self.tensors: Mapping[str, TensorInfo] = {
                 info.name: info for shard in self.shards for info in shard.tensors
             }
-            if len(self.tensors) > limits.tensors:
-                raise LimitError(f"{path}: {len(self.tensors)} tensors; the limit is {limits.tensors}")
+            if len(self.tensors) > LIMITS.tensors:
+                raise LimitError(f"{path}: {len(self.tensors)} tensors; the limit is {LIMITS.tensors}")
         except MaskregError:
             self.close()
             raise
@@ -275,21 +274,21 @@ class SafetensorsCheckpoint(StoredCheckpoint):
         return file.expect(offset + start * info.item_bytes, (stop - start) * info.item_bytes)
 
 
-def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> SafetensorsCheckpoint:
+def open_path(path: Location, *, hub: str = "") -> SafetensorsCheckpoint:
     """Open one file, or a directory with ``model.safetensors``, an index and shards, or one safetensors file."""
     if not path.is_dir():
-        return SafetensorsCheckpoint(path, [path], hub=hub, limits=limits)
+        return SafetensorsCheckpoint(path, [path], hub=hub)
     names = names_in(path)
     # By name: a dangling link is a damaged download, not a checkpoint of another layout.
     if SINGLE_NAME in names:
-        return SafetensorsCheckpoint(path, [path / SINGLE_NAME], hub=hub, limits=limits)
+        return SafetensorsCheckpoint(path, [path / SINGLE_NAME], hub=hub)
     if INDEX_NAME in names:
-        index = read_whole(path / INDEX_NAME, limits.index_json_bytes)
+        index = read_whole(path / INDEX_NAME, LIMITS.index_json_bytes)
         with in_folder(path):
-            weight_map = parse_index(index, INDEX_NAME, (".safetensors",), limits)
+            weight_map = parse_index(index, INDEX_NAME, (".safetensors",))
         files = [path / name for name in sorted(set(weight_map.values()))]
-        return SafetensorsCheckpoint(path, files, index=index, weight_map=weight_map, hub=hub, limits=limits)
-    return SafetensorsCheckpoint(path, [_only_weights(path)], hub=hub, limits=limits)
+        return SafetensorsCheckpoint(path, files, index=index, weight_map=weight_map, hub=hub)
+    return SafetensorsCheckpoint(path, [_only_weights(path)], hub=hub)
 
 
 def _only_weights(directory: Location) -> Location:
@@ -320,17 +319,17 @@ def _is_one_of_many(name: str) -> bool:
     return bool(match and int(match[1]) > 1)
 
 
-def _open_shard(path: Location, files: Files, limits: Limits) -> tuple[OpenFile, Shard]:
+def _open_shard(path: Location, files: Files) -> tuple[OpenFile, Shard]:
     file = files.open(path)
     with in_folder(path.parent):
         try:
             size, name = file.size, file.path.name
             first = bytearray(min(LENGTH_BYTES, size))
             file.fill(memoryview(first), 0)
-            header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, name, limits))
+            header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, name))
             if not file.fill(memoryview(header), 0):
                 raise CorruptError(name, "cut short while it was read")
-            return file, parse_header(bytes(header), size - len(header), name, limits)
+            return file, parse_header(bytes(header), size - len(header), name)
         except FormatError as error:
             head = bytearray(min(HEAD_BYTES, file.size))
             file.fill(memoryview(head), 0)

@@ -24,7 +24,7 @@ from maskreg.checkpoint.layouts import (
 from maskreg.checkpoint.pieces import Box, Contents, Piece, PiecewiseCheckpoint, same_elements
 from maskreg.checkpoint.renaming import Path, weights_among
 from maskreg.errors import FormatError, LimitError, NotFoundError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.tensors.info import check_name, shown
 from maskreg.words import listed
 
@@ -42,15 +42,15 @@ READING = "reading what torch saved"
 _CONFIG = "fsdp_config.json"
 
 
-def open_ranks(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> PiecewiseCheckpoint:
+def open_ranks(path: Location, *, hub: str = "") -> PiecewiseCheckpoint:
     """Open the files of all processes."""
     path = on_disk(path, READING)
     paths = _rank_files(path)
     with opening() as files:
         opened = [files.open(file) for file in paths]
         with in_folder(path):
-            parts = [read_state_dict(file, limits) for file in opened]
-            contents = _contents_of_ranks(parts, limits)
+            parts = [read_state_dict(file) for file in opened]
+            contents = _contents_of_ranks(parts)
         beside = path / COMPANIONS
         return PiecewiseCheckpoint(
             "fsdp",
@@ -60,7 +60,6 @@ def open_ranks(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> Pie
             companions=beside if beside.is_dir() else path,
             own=frozenset({_CONFIG, *(file.name for file in paths)}),
             hub=hub,
-            limits=limits,
         )
 
 
@@ -85,7 +84,7 @@ def _rank_files(folder: Location) -> list[Location]:
     return [ranks[rank] for rank in range(world)]
 
 
-def _contents_of_ranks(parts: Sequence[StateDict], limits: Limits) -> Contents:
+def _contents_of_ranks(parts: Sequence[StateDict]) -> Contents:
     first = parts[0]
     contents = Contents(notes=first.notes)
     for part in parts[1:]:
@@ -95,11 +94,11 @@ def _contents_of_ranks(parts: Sequence[StateDict], limits: Limits) -> Contents:
                 hint=AGAIN,
             )
     for name, tensor in first.tensors.items():
-        info = info_of(name, tensor, first.document, limits)
+        info = info_of(name, tensor, first.document)
         pieces: dict[Box, Piece] = {}
         for part in parts:
             own = part.tensors[name]
-            if info_of(name, own, part.document, limits) != info:
+            if info_of(name, own, part.document) != info:
                 raise FormatError(
                     f"{part.document}: tensor {name} has another form than in the file of rank 0", hint=AGAIN
                 )
@@ -137,18 +136,18 @@ class StateDict:
         return self.archive.document
 
 
-def read_state_dict(file: OpenFile, limits: Limits = LIMITS) -> StateDict:
+def read_state_dict(file: OpenFile) -> StateDict:
     """The weights that a file of ``torch.save`` holds."""
-    archive = Archive(file, 0, file.size, limits)
+    archive = Archive(file, 0, file.size)
     tensors, others = _walked(archive)
     if () in tensors:
         raise FormatError(f"{archive.document}: a tensor without a name, not a state dict", hint=_SAVE)
-    if len(tensors) > limits.tensors:
-        raise LimitError(f"{archive.document}: {len(tensors)} tensors; the limit is {limits.tensors}")
+    if len(tensors) > LIMITS.tensors:
+        raise LimitError(f"{archive.document}: {len(tensors)} tensors; the limit is {LIMITS.tensors}")
     choice = weights_among({path: math.prod(tensor.shape) for path, tensor in tensors.items()}, archive.document)
     named = {name: tensors[path] for path, name in choice.names.items()}
     for name in named:
-        check_name(name, archive.document, limits)
+        check_name(name, archive.document)
     return StateDict(archive, named, choice.notes_with(others))
 
 
@@ -176,7 +175,7 @@ def _walked(archive: Archive) -> tuple[dict[Path, Any], list[Path]]:
     return tensors, others
 
 
-def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> PiecewiseCheckpoint:
+def open_path(path: Location, *, hub: str = "") -> PiecewiseCheckpoint:
     """Open one file, or a directory with ``pytorch_model.bin``, an index and shards, or one state dict."""
     path = on_disk(path, READING)
     folder = path if path.is_dir() else path.parent
@@ -188,9 +187,9 @@ def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> Piec
             hint=f"a folder has {TORCH_NAME} or {TORCH_INDEX_NAME} and its shards",
         )
     if path.is_dir() and paths[0].name == TORCH_INDEX_NAME:
-        data = read_whole(path / TORCH_INDEX_NAME, limits.index_json_bytes)
+        data = read_whole(path / TORCH_INDEX_NAME, LIMITS.index_json_bytes)
         with in_folder(path):
-            weight_map = parse_index(data, TORCH_INDEX_NAME, TORCH_SUFFIXES, limits)
+            weight_map = parse_index(data, TORCH_INDEX_NAME, TORCH_SUFFIXES)
         paths = [path / name for name in sorted(set(weight_map.values()))]
     elif len(paths) > 1:
         raise FormatError(
@@ -198,35 +197,33 @@ def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> Piec
             hint="name one of the files",
         )
     with opening() as files:
-        parts = [_read(files, file, limits) for file in paths]
+        parts = [_read(files, file) for file in paths]
         with in_folder(folder):
             if weight_map is not None:
                 shards = [(part.document, part.tensors) for part in parts]
                 check_index(weight_map, shards, TORCH_INDEX_NAME)
-            contents = _contents(parts, limits)
+            contents = _contents(parts)
         own = frozenset({TORCH_INDEX_NAME, *(file.name for file in paths)})
         companions = path if path.is_dir() else None
-        return PiecewiseCheckpoint(
-            "torch", path, files, contents, companions=companions, own=own, hub=hub, limits=limits
-        )
+        return PiecewiseCheckpoint("torch", path, files, contents, companions=companions, own=own, hub=hub)
 
 
-def _read(files: Files, path: Location, limits: Limits) -> StateDict:
+def _read(files: Files, path: Location) -> StateDict:
     file = files.open(path)
     with in_folder(path.parent):
         head = bytearray(min(HEAD_BYTES, file.size))
         file.fill(memoryview(head), 0)
         try:
-            return read_state_dict(file, limits)
+            return read_state_dict(file)
         except FormatError as error:
             raise explained(error, path, bytes(head), file.size, own="torch") from error
 
 
-def _contents(parts: Sequence[StateDict], limits: Limits) -> Contents:
+def _contents(parts: Sequence[StateDict]) -> Contents:
     contents = Contents(notes=tuple(note for part in parts for note in part.notes))
     for part in parts:
         for name, tensor in part.tensors.items():
-            info = info_of(name, tensor, part.document, limits)
+            info = info_of(name, tensor, part.document)
             local, box = part_of(name, tensor, part.document)
             if box.shape != info.shape:
                 some, every = list(box.shape), list(info.shape)

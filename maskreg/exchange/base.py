@@ -30,7 +30,7 @@ from maskreg.checkpoint.opening import HubId
 from maskreg.digest import Digest
 from maskreg.document import canonical, checked, parse_object
 from maskreg.errors import BadRuleError, FormatError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 from maskreg.ref import printable
 from maskreg.tensors.info import shown
 from maskreg.tensors.rules import parse_rule
@@ -93,7 +93,7 @@ def lineage_of(
     return canonical(msgspec.to_builtins(lineage)).decode()
 
 
-def parse_lineage(text: Any, document: str, limits: Limits = LIMITS) -> Lineage | None:
+def parse_lineage(text: Any, document: str) -> Lineage | None:
     """Read the text back."""
     if text is None:
         return None
@@ -102,8 +102,8 @@ def parse_lineage(text: Any, document: str, limits: Limits = LIMITS) -> Lineage 
     value = parse_object(
         text.encode(),
         f"{document}: {KEY}",
-        max_bytes=limits.tensors_json_bytes,
-        max_values=4 * limits.tensors + limits.json_values,
+        max_bytes=LIMITS.tensors_json_bytes,
+        max_values=4 * LIMITS.tensors + LIMITS.json_values,
     )
     lineage = checked(Lineage, value, f"{document}: {KEY}")
     for hub in (lineage.source.hub, lineage.target.hub):
@@ -162,7 +162,7 @@ class Masks:
 class Reader(Protocol):
     """Opens what a format holds; files stay open until the ``with`` that the caller is in ends."""
 
-    def __call__(self, path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values | Masks:
+    def __call__(self, path: Path, source: Checkpoint, closing: Callable[[Any], Any]) -> Values | Masks:
         """Open a file or folder, checking everything but the values.
 
         Raises:

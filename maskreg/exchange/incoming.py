@@ -15,7 +15,7 @@ from maskreg.checkpoint.files import read_whole, small_files
 from maskreg.document import checked, parse_object
 from maskreg.errors import FormatError, NotFoundError
 from maskreg.exchange.base import Values, parse_lineage
-from maskreg.limits import Limits
+from maskreg.limits import LIMITS
 from maskreg.tensors.info import TensorInfo, shown
 
 StructT = TypeVar("StructT")
@@ -67,9 +67,9 @@ class PatchedCheckpoint(Checkpoint):
         """Do nothing: the source belongs to its opener."""
 
 
-def parse_document(data: bytes, path: Location, limits: Limits) -> dict[str, Any]:
+def parse_document(data: bytes, path: Location) -> dict[str, Any]:
     """A JSON object that another tool wrote."""
-    return parse_object(data, str(path), max_bytes=limits.index_json_bytes, max_values=16 * limits.tensors)
+    return parse_object(data, str(path), max_bytes=LIMITS.index_json_bytes, max_values=16 * LIMITS.tensors)
 
 
 def tensor_of(source: Checkpoint, name: str) -> TensorInfo:
@@ -92,11 +92,11 @@ def same_form(source: Checkpoint, name: str, dtype: str, shape: tuple[int, ...])
     return info
 
 
-def parse_manifest(folder: Path, struct: type[StructT], accepts: str, limits: Limits) -> StructT:
+def parse_manifest(folder: Path, struct: type[StructT], accepts: str) -> StructT:
     """The manifest of a folder."""
     require_folder(folder, accepts)
     path = folder / MANIFEST_NAME
-    return checked(struct, parse_document(read_whole(path, limits.index_json_bytes), path, limits), str(path))
+    return checked(struct, parse_document(read_whole(path, LIMITS.index_json_bytes), path), str(path))
 
 
 def require_folder(path: Location, accepts: str) -> None:
@@ -110,7 +110,6 @@ def patched(
     patches: Mapping[str, Patch],
     path: Location,
     text: Any,
-    limits: Limits,
     *,
     document: Location | None = None,
 ) -> Values:
@@ -120,8 +119,8 @@ def patched(
         path: where it lies.
         text: what its ``document``, or itself, says of where it comes from.
     """
-    lineage = parse_lineage(text, str(document or path), limits)
-    brought = small_files(path, limits) if path.is_dir() else {}
+    lineage = parse_lineage(text, str(document or path))
+    brought = small_files(path) if path.is_dir() else {}
     if document is not None:
         brought = {name: file for name, file in brought.items() if name != document.name}
     removed = lineage.removed_files if lineage else ()

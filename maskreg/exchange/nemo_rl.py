@@ -53,7 +53,7 @@ from maskreg.exchange.incoming import MANIFEST_NAME, Patch, parse_manifest, patc
 from maskreg.exchange.outgoing import Changes, Outgoing, changes_in
 from maskreg.exchange.output import folder_written, sync_file
 from maskreg.extras import requiring
-from maskreg.limits import Limits
+from maskreg.limits import LIMITS
 from maskreg.tensors.info import TensorInfo, batches, shown
 
 _PAYLOAD_BYTES = 512 << 20
@@ -158,10 +158,10 @@ def _checksum(frame: bytes) -> str:
     return hashlib.blake2b(frame, digest_size=16).hexdigest()
 
 
-def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values:
+def read(path: Path, source: Checkpoint, closing: Callable[[Any], Any]) -> Values:
     """Open a folder of payloads; see :class:`maskreg.exchange.base.Reader`."""
-    manifest, document = parse_manifest(path, _Manifest, FORMAT.accepts, limits), str(path / MANIFEST_NAME)
-    payloads = _Payloads(path, source, limits)
+    manifest, document = parse_manifest(path, _Manifest, FORMAT.accepts), str(path / MANIFEST_NAME)
+    payloads = _Payloads(path, source)
     patches: dict[str, Patch] = {}
     for pointer in manifest.payloads:
         if not is_plain_name(pointer.key):
@@ -171,7 +171,7 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
                 raise FormatError(f"tensor {item.name}: it is in the payloads twice")
             info = same_form(source, item.name, item.dtype, item.shape)
             patches[item.name] = payloads.patch(pointer, item, info)
-    return patched(source, patches, path, manifest.maskreg, limits, document=path / MANIFEST_NAME)
+    return patched(source, patches, path, manifest.maskreg, document=path / MANIFEST_NAME)
 
 
 class _Payload(NamedTuple):
@@ -183,11 +183,11 @@ class _Payload(NamedTuple):
 class _Payloads:
     """Payloads of a folder; the last one and the changes of the last two tensors stay in memory."""
 
-    def __init__(self, folder: Path, source: Checkpoint, limits: Limits) -> None:
-        self._folder, self._limits = folder, limits
+    def __init__(self, folder: Path, source: Checkpoint) -> None:
+        self._folder = folder
         # Gaps of 32 bits of 16-bit values take twice as much as these.
         largest = max((info.nbytes for info in source.tensors.values()), default=0)
-        self._most = 3 * max(_PAYLOAD_BYTES, largest) + limits.pickle_bytes
+        self._most = 3 * max(_PAYLOAD_BYTES, largest) + LIMITS.pickle_bytes
         # One at a time: others wait for the very tensor, or for memory.
         self._lock = threading.Lock()
         self.payload, self._recent = lru_cache(1)(self._read), lru_cache(2)(self._decode)
@@ -209,10 +209,10 @@ class _Payloads:
         if _checksum(frame) != pointer.checksum:
             raise CorruptError(pointer.key, "does not match its checksum")
         file = _Memory(self._folder / pointer.key, unpack(frame, pointer.key, 0, self._most))
-        archive = Archive(file, 0, file.size, self._limits)
+        archive = Archive(file, 0, file.size)
         match archive.saved:
             case (locations, tuple(groups), list(items)):
-                arrays = [_array(archive, file, tensor, self._limits) for tensor in (locations, *groups)]
+                arrays = [_array(archive, file, tensor) for tensor in (locations, *groups)]
                 rows = tuple(checked(_Item, item, pointer.key) for item in items)
                 return _Payload(arrays[0].view(np.uint8), tuple(arrays[1:]), rows)
         raise FormatError(f"{pointer.key}: not a tuple of locations, values and items")
@@ -257,13 +257,13 @@ class _Memory:
         pass
 
 
-def _array(archive: Archive, file: _Memory, tensor: Any, limits: Limits) -> npt.NDArray[Any]:
+def _array(archive: Archive, file: _Memory, tensor: Any) -> npt.NDArray[Any]:
     """A vector of an archive, as unsigned integers of its width."""
     import torch
 
     if type(tensor) is not torch.Tensor or tensor.ndim != 1 or (tensor.numel() > 1 and tensor.stride() != (1,)):
         raise FormatError(f"{archive.document}: locations or values that are no vector")
-    info = info_of("", tensor, archive.document, limits)
+    info = info_of("", tensor, archive.document)
     offset = piece_of(archive, tensor, Box((0,), info.shape)).offset if info.numel else 0
     return np.frombuffer(file.data, f"<u{info.item_bytes}", info.numel, offset)
 

@@ -20,7 +20,6 @@ from maskreg.exchange.base import KEY, Format, Masks, Written, parse_lineage
 from maskreg.exchange.incoming import tensor_of
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.exchange.output import one_file_plan, planned_output
-from maskreg.limits import Limits
 from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
 
 _INTEGERS = ("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64")
@@ -80,11 +79,11 @@ def _bits(update: Outgoing) -> Iterator[npt.NDArray[np.bool_]]:
     return (bits for name in update.masked for bits in update.bits(name))
 
 
-def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Masks:
+def read(path: Path, source: Checkpoint, closing: Callable[[Any], Any]) -> Masks:
     """Open a file, or a folder with one or several; see :class:`maskreg.exchange.base.Reader`."""
-    file = open_path(path, limits=limits)
+    file = open_path(path)
     closing(file)
-    lineage = parse_lineage(file.shards[0].metadata.get(KEY), str(path), limits) if file.shards else None
+    lineage = parse_lineage(file.shards[0].metadata.get(KEY), str(path)) if file.shards else None
     masks = {}
     for name, stored in file.tensors.items():
         info = tensor_of(source, name)

@@ -37,7 +37,6 @@ from maskreg.exchange.frames import Frame, FramePatches, unxored, write_frames, 
 from maskreg.exchange.incoming import MANIFEST_NAME, Patch, parse_manifest, patched, same_form
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.exchange.output import folder_written
-from maskreg.limits import Limits
 from maskreg.tensors.info import batches, shown
 
 _FILE_BYTES = 1 << 30
@@ -109,16 +108,16 @@ def write(update: Outgoing, out: Path, *, force: bool, version: int = 1) -> Writ
     )
 
 
-def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values:
+def read(path: Path, source: Checkpoint, closing: Callable[[Any], Any]) -> Values:
     """Open a version directory; see :class:`maskreg.exchange.base.Reader`."""
-    manifest, document = parse_manifest(path, _Manifest, FORMAT.accepts, limits), str(path / MANIFEST_NAME)
+    manifest, document = parse_manifest(path, _Manifest, FORMAT.accepts), str(path / MANIFEST_NAME)
     if manifest.base_version != manifest.version - 1:
         raise FormatError(
             f"{document}: version {manifest.version} on version {manifest.base_version}, not the one before"
         )
     if wrong := [name for name in manifest.payload_files if not is_plain_name(name)]:
         raise FormatError(f"{document}: not the plain name of a file: {shown(wrong[0])}")
-    file = SafetensorsCheckpoint(path, [path / name for name in manifest.payload_files], limits=limits)
+    file = SafetensorsCheckpoint(path, [path / name for name in manifest.payload_files])
     closing(file)
     listed = {record.name: record.payload_file for record in manifest.tensors}
     if len(listed) < len(manifest.tensors):
@@ -126,7 +125,7 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
     check_index(listed, [(shard.file_name, [info.name for info in shard.tensors]) for shard in file.shards], document)
     frames = FramePatches(source, file, unxored)
     patches = {record.name: _patch(record, frames, source) for record in manifest.tensors}
-    return patched(source, patches, path, manifest.maskreg, limits, document=path / MANIFEST_NAME)
+    return patched(source, patches, path, manifest.maskreg, document=path / MANIFEST_NAME)
 
 
 def _patch(record: _Record, frames: FramePatches, source: Checkpoint) -> Patch:

@@ -42,7 +42,7 @@ from maskreg.exchange.frames import (
 from maskreg.exchange.incoming import Patch, parse_document, patched, require_folder, tensor_of
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import folder_written
-from maskreg.limits import Limits
+from maskreg.limits import LIMITS
 from maskreg.tensors.info import TensorInfo, batches, shown
 
 ENCODINGS = ("xor", "overwrite")
@@ -113,24 +113,24 @@ def write(
     )
 
 
-def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values:
+def read(path: Path, source: Checkpoint, closing: Callable[[Any], Any]) -> Values:
     """Open a version directory; see :class:`maskreg.exchange.base.Reader`."""
     require_folder(path, FORMAT.accepts)
-    data = read_whole(path / INDEX_NAME, limits.index_json_bytes)
-    document = parse_document(data, path / INDEX_NAME, limits)
+    data = read_whole(path / INDEX_NAME, LIMITS.index_json_bytes)
+    document = parse_document(data, path / INDEX_NAME)
     metadata = _checked_metadata(document.get("metadata"), path / INDEX_NAME)
     patches: dict[str, Patch] = {}
     decode = unxored if metadata["delta_encoding"] == "xor" else _overwritten
     if document.get("weight_map") != {}:
-        weight_map = parse_index(data, INDEX_NAME, (".safetensors",), limits)
+        weight_map = parse_index(data, INDEX_NAME, (".safetensors",))
         files = [path / name for name in sorted(set(weight_map.values()))]
-        file = SafetensorsCheckpoint(path, files, index=data, weight_map=weight_map, limits=limits)
+        file = SafetensorsCheckpoint(path, files, index=data, weight_map=weight_map)
         closing(file)
         frames, hasher = FramePatches(source, file, decode), CHECKSUMS[metadata["checksum_format"]]
         for shard in file.shards:
             for name in (info.name for info in shard.tensors):
                 patches[name] = frames.patch(tensor_of(source, name), shard.metadata.get(name, ""), hasher)
-    return patched(source, patches, path, metadata.get(KEY), limits, document=path / INDEX_NAME)
+    return patched(source, patches, path, metadata.get(KEY), document=path / INDEX_NAME)
 
 
 def _check_options(encoding: str, checksum: str, version: int, base_version: int) -> None:

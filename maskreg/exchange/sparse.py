@@ -39,7 +39,6 @@ from maskreg.exchange.base import KEY, Format, Values, Written
 from maskreg.exchange.incoming import patched, tensor_of
 from maskreg.exchange.outgoing import Outgoing, changes_in
 from maskreg.exchange.output import offsets_in, one_file_plan, planned_output, values_written
-from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo, shown
 
 FILE_NAME = "sparse.safetensors"
@@ -74,9 +73,9 @@ def write(update: Outgoing, out: Path, *, force: bool, model_version: int = 1) -
     return values_written(update, writer.out, plan.total_bytes, writer.kept_files, holds_files=not writer.is_file)
 
 
-def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values:
+def read(path: Path, source: Checkpoint, closing: Callable[[Any], Any]) -> Values:
     """Open a file, or a folder with one; see :class:`maskreg.exchange.base.Reader`."""
-    file = open_path(path, limits=limits)
+    file = open_path(path)
     closing(file)
     metadata = file.shards[0].metadata
     if metadata.get("sparse") == "False":
@@ -94,7 +93,7 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
     if metadata.get("num_changed_params", str(len(patches))) != str(len(patches)):
         stated = shown(metadata["num_changed_params"])
         raise CorruptError(str(path), f"its metadata states {stated} changed tensors, and it has {len(patches)}")
-    return patched(source, patches, path, metadata.get(KEY), limits)
+    return patched(source, patches, path, metadata.get(KEY))
 
 
 def _metadata(update: Outgoing, model_version: int) -> dict[str, str]:

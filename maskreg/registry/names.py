@@ -118,7 +118,7 @@ class Names:
         if Digest.of(data) == digest and not _LINK.search(data):
             return set()
         try:
-            below = stands_on(load_manifest(data, digest, LIMITS))
+            below = stands_on(load_manifest(data, digest))
             return set() if below is None else {below}
         except DataError:
             return {Digest(each) for each in _DIGEST.findall(data.decode("ascii", "replace"))}

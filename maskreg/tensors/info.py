@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from maskreg.errors import FormatError, LimitError
-from maskreg.limits import LIMITS, Limits
+from maskreg.limits import LIMITS
 
 ITEM_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
@@ -83,7 +83,7 @@ def batches(items: Iterable[ItemT], most: int, size: Callable[[ItemT], int]) -> 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def check_name(name: str, document: str, limits: Limits = LIMITS) -> None:
+def check_name(name: str, document: str) -> None:
     """Refuse a tensor name that could break a message, a table or a document.
 
     Any other name is fine, ``../../etc/x`` too: names are data, and never become paths.
@@ -92,8 +92,8 @@ def check_name(name: str, document: str, limits: Limits = LIMITS) -> None:
         size = len(name.encode())
     except UnicodeEncodeError as error:
         raise FormatError(f"{document}: a tensor name that is not Unicode: {shown(name)}") from error
-    if size > limits.name_bytes:
-        raise LimitError(f"{document}: a tensor name of {size} bytes; the limit is {limits.name_bytes}")
+    if size > LIMITS.name_bytes:
+        raise LimitError(f"{document}: a tensor name of {size} bytes; the limit is {LIMITS.name_bytes}")
     if not name or _CONTROL.search(name):
         raise FormatError(f"{document}: a tensor name that is empty or has control characters: {shown(name)}")
 

@@ -12,9 +12,9 @@ from maskreg.artifact.analysis import read_analysis, write_analysis
 from maskreg.artifact.layout import ANALYSIS, artifact_prefix, part_of
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import CorruptError, FormatError, LimitError, PartAbsentError
-from maskreg.limits import Limits
 from maskreg.store.file import FileStore
 from tests.flow.making import edge_pair, extracted, opened
+from tests.limited import limited
 
 
 @pytest.fixture
@@ -53,8 +53,9 @@ def test_damage_is_found(tmp_path: Path, delta: Artifact) -> None:
 
 
 def test_limits_and_unknown_schemas(tmp_path: Path, delta: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(LimitError):
-        read_analysis(kept(tmp_path, delta, {"x": "y" * 500}), Limits(analysis_bytes=100))
+    large = kept(tmp_path, delta, {"x": "y" * 500})
+    with limited(analysis_bytes=100), pytest.raises(LimitError):
+        read_analysis(large)
     monkeypatch.setattr("maskreg.artifact.analysis.ANALYSIS_SCHEMA", "maskreg.analysis/2")
     newer = kept(tmp_path, delta, {"x": 2})
     monkeypatch.undo()

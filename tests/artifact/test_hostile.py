@@ -17,9 +17,9 @@ from maskreg.digest import Digest
 from maskreg.document import canonical
 from maskreg.errors import CorruptError, DataError, FormatError, LimitError
 from maskreg.extras import upgrade_command
-from maskreg.limits import Limits
 from maskreg.store.file import FileStore
 from tests.artifact.making import pair, write
+from tests.limited import limited
 
 
 def forge(root: Path, digest: Digest, change: dict[str, bytes], edit: Any = None) -> Digest:
@@ -194,15 +194,15 @@ def test_objects_of_parts_that_the_manifest_lacks_are_refused(tmp_path: Path) ->
 def test_limits_hold_before_anything_is_parsed(tmp_path: Path) -> None:
     digest = write(tmp_path, pair())
     store = FileStore(tmp_path)
-    for limits in (
-        Limits(tensors=2),
-        Limits(objects=3),
-        Limits(object_bytes=100),
-        Limits(zarr_json_bytes=10),
-        Limits(name_bytes=3),
-    ):
-        with pytest.raises(LimitError):
-            _ = Artifact.open(store, digest, limits=limits).mask["scale"]
+    for name, bound in {
+        "tensors": 2,
+        "objects": 3,
+        "object_bytes": 100,
+        "zarr_json_bytes": 10,
+        "name_bytes": 3,
+    }.items():
+        with limited(**{name: bound}), pytest.raises(LimitError):
+            _ = Artifact.open(store, digest).mask["scale"]
     deep = b"[" * 100_000
     with pytest.raises(LimitError):
         load_manifest(deep, Digest.of(deep))

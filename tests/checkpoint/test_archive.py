@@ -11,9 +11,9 @@ import pytest
 
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import FormatError, LimitError
-from maskreg.limits import Limits
 from tests.checkpoint.saving import save_torch
 from tests.checkpoints import bf16
+from tests.limited import limited
 
 pytestmark = pytest.mark.torch
 
@@ -90,6 +90,6 @@ def test_damage_is_refused(path: Path, damage: Callable[[bytes], bytes]) -> None
 
 
 def test_a_directory_is_bounded_before_it_is_read(path: Path) -> None:
-    for limits in (Limits(archive_bytes=100), Limits(tensors=0)):
-        with pytest.raises(LimitError):
-            open_checkpoint(packed_again(path, many=True), limits=limits)
+    for name, bound in {"archive_bytes": 100, "tensors": 0}.items():
+        with limited(**{name: bound}), pytest.raises(LimitError):
+            open_checkpoint(packed_again(path, many=True))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from maskreg.checkpoint.safetensors import build_header, header_length, parse_header
 from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError
-from maskreg.limits import Limits
 from maskreg.tensors.info import ITEM_BYTES, TensorInfo
 from tests.checkpoint.upstream import upstream_tensors
 from tests.checkpoints import header_bytes
+from tests.limited import limited
 
 
 def entry(begin: int, end: int, shape: list[Any], dtype: Any = "BF16") -> dict[str, Any]:
@@ -116,8 +116,8 @@ def test_limits(document: dict[str, Any]) -> None:
 
 def test_too_many_tensors() -> None:
     document = {str(n): entry(0, 0, [0]) for n in range(11)}
-    with pytest.raises(LimitError, match="11 tensors; the limit is 10"):
-        parse_header(header_bytes(document), 0, "x.safetensors", Limits(tensors=10))
+    with limited(tensors=10), pytest.raises(LimitError, match="11 tensors; the limit is 10"):
+        parse_header(header_bytes(document), 0, "x.safetensors")
 
 
 @pytest.mark.parametrize("data_bytes", [0, 13, 15])
@@ -131,8 +131,8 @@ def test_length() -> None:
     for first, size in [(b"", 0), (b"\1\0\0", 3), ((6).to_bytes(8, "little"), 13), (b"\xff" * 8, 1 << 40)]:
         with pytest.raises(FormatError, match="not a safetensors file"):
             header_length(first, size, "x")
-    with pytest.raises(LimitError):
-        header_length((101).to_bytes(8, "little"), 1000, "x", Limits(safetensors_header_bytes=100))
+    with limited(safetensors_header_bytes=100), pytest.raises(LimitError):
+        header_length((101).to_bytes(8, "little"), 1000, "x")
 
 
 names = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=20)

@@ -14,7 +14,7 @@ import pytest
 
 from maskreg.checkpoint.pickles import Record, load_records
 from maskreg.errors import DataError, FormatError, LimitError
-from maskreg.limits import Limits
+from tests.limited import limited
 
 NAMES = re.compile(r"collections OrderedDict|tests\.checkpoint\.test_pickles Point")
 
@@ -36,8 +36,8 @@ class Runs:
         return self._call
 
 
-def read(value: Any, protocol: int = 2, limits: Limits = Limits()) -> Any:  # noqa: B008  # immutable
-    return load_records(pickle.dumps(value, protocol), NAMES, "x.pt", limits)
+def read(value: Any, protocol: int = 2) -> Any:
+    return load_records(pickle.dumps(value, protocol), NAMES, "x.pt")
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
@@ -93,10 +93,10 @@ def test_a_damaged_or_hostile_program_is_refused(program: bytes) -> None:
 
 
 def test_limits_hold() -> None:
-    with pytest.raises(LimitError, match="the limit is 100"):
-        read("x" * 200, limits=Limits(pickle_bytes=100))
-    with pytest.raises(LimitError, match="over 100 instructions"):
-        read(list(range(200)), limits=Limits(pickle_steps=100))
+    with limited(pickle_bytes=100), pytest.raises(LimitError, match="the limit is 100"):
+        read("x" * 200)
+    with limited(pickle_steps=100), pytest.raises(LimitError, match="over 100 instructions"):
+        read(list(range(200)))
 
 
 def test_any_cut_and_any_changed_byte_is_refused_or_read() -> None:

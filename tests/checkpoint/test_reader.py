@@ -14,7 +14,6 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.layouts import INDEX_NAME
 from maskreg.checkpoint.safetensors import open_path
 from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
-from maskreg.limits import Limits
 from tests.checkpoints import (
     SMALL_FILES,
     bf16,
@@ -23,6 +22,7 @@ from tests.checkpoints import (
     make_pair,
     write_safetensors,
 )
+from tests.limited import limited
 
 
 def open_handles(folder: Path) -> int:
@@ -78,7 +78,7 @@ def test_small_files_and_other_weights(tmp_path: Path) -> None:
         (directory / name).write_text(name)
     (directory / "original").mkdir()
     (directory / "big.json").write_bytes(bytes(101))
-    with open_checkpoint(directory, limits=Limits(small_file_bytes=100)) as checkpoint:
+    with limited(small_file_bytes=100), open_checkpoint(directory) as checkpoint:
         assert set(checkpoint.small_files()) == {
             *SMALL_FILES, "linked.txt", "chat_template.jinja", "LICENSE", "Notice.md", "modeling_x.py", "a.model",
             "b.tiktoken",
@@ -189,7 +189,7 @@ def test_an_index_that_is_none(tmp_path: Path, text: str) -> None:
 
 def test_limits_over_all_shards(tmp_path: Path) -> None:
     make_checkpoint(tmp_path, {name: bf16((4,)) for name in "abcd"}, shards=2)
-    with pytest.raises(LimitError, match="4 tensors"):
-        open_checkpoint(tmp_path, limits=Limits(tensors=3))
-    with pytest.raises(LimitError, match="index"):
-        open_checkpoint(tmp_path, limits=Limits(index_json_bytes=50))
+    with limited(tensors=3), pytest.raises(LimitError, match="4 tensors"):
+        open_checkpoint(tmp_path)
+    with limited(index_json_bytes=50), pytest.raises(LimitError, match="index"):
+        open_checkpoint(tmp_path)

@@ -20,10 +20,10 @@ from maskreg.bucket import BucketPath
 from maskreg.checkpoint import dcp, open_checkpoint
 from maskreg.checkpoint.torch_files import open_path, open_ranks
 from maskreg.errors import ConfigError, FormatError, LimitError, MaskregError, NotFoundError, UsageError
-from maskreg.limits import Limits
 from maskreg.settings import StoreOptions
 from tests.checkpoint.saving import as_torch, save_dcp, save_torch
 from tests.checkpoints import Tensor, bf16, llama_tensors, make_pair
+from tests.limited import limited
 
 if TYPE_CHECKING:
     import torch
@@ -306,12 +306,10 @@ def test_any_cut_and_any_changed_byte_is_refused_or_read(tmp_path: Path, save: A
 
 def test_limits_hold(tmp_path: Path) -> None:
     path = save_torch(tmp_path, {"a": bf16((2,)), "b": bf16((2,))})
-    for limits in (
-        Limits(pickle_bytes=10), Limits(pickle_steps=10), Limits(archive_bytes=10), Limits(tensors=1),
-        Limits(numel=1), Limits(name_bytes=0),
-    ):  # fmt: skip
-        with pytest.raises(LimitError, match=r"the limits? |over 10 instructions"):
-            open_checkpoint(path, limits=limits)
+    bounds = {"pickle_bytes": 10, "pickle_steps": 10, "archive_bytes": 10, "tensors": 1, "numel": 1, "name_bytes": 0}
+    for name, bound in bounds.items():
+        with limited(**{name: bound}), pytest.raises(LimitError, match=r"the limits? |over 10 instructions"):
+            open_checkpoint(path)
 
 
 def test_memory_does_not_grow_with_a_tensor(tmp_path: Path) -> None:

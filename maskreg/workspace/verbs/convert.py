@@ -124,7 +124,6 @@ def convert_from(
         ConfigError: an optional package is missing.
     """
     from maskreg.exchange import format_named
-    from maskreg.limits import LIMITS
 
     source_format = format_named(format)
     file = _input(path, source_format)
@@ -136,7 +135,7 @@ def convert_from(
     ):
         naming = Naming(space, name, careful=not force)
         try:
-            incoming = source_format.read(file, checkpoint, LIMITS, stack.enter_context)
+            incoming = source_format.read(file, checkpoint, stack.enter_context)
         except NotFoundError as error:
             error.hint = error.hint or _accepted(source_format)
             raise
