@@ -84,6 +84,13 @@ T = TypeVar("T")
 _BATCH = 500
 _KEY = (REFS.c.project, REFS.c.name, REFS.c.tag)
 _NUMBERED = select(*_KEY, REFS.c.n)
+# Live refs whose artifact is not in the index.
+_UNINDEXED = (
+    select(*_KEY, REFS.c.digest)
+    .outerjoin(ARTIFACTS, ARTIFACTS.c.digest == REFS.c.digest)
+    .where(REFS.c.deleted.is_(False), ARTIFACTS.c.digest.is_(None))
+    .order_by(*_KEY)
+)
 
 
 class Catalog(Connections):
@@ -155,7 +162,7 @@ class Catalog(Connections):
         query.check()
         with self.read() as connection:
             results = matches(connection, query)
-            lacking = connection.execute(unindexed()).mappings()
+            lacking = connection.execute(_UNINDEXED).mappings()
             rows = connection.execute(_NUMBERED).mappings()
             return Answer(results, [(ref_of_row(row), Digest(row["digest"])) for row in lacking], numbers_of(rows))
 
@@ -340,16 +347,6 @@ def matches(connection: Connection, query: Query) -> list[SearchResult]:
         if query.limit is None or len(results) < query.limit:
             results += map(result_of, connection.execute(rows).mappings())
     return results[: query.limit]
-
-
-def unindexed() -> Select[Any]:
-    """The SELECT of live refs whose artifact is not in the index."""
-    return (
-        select(*_KEY, REFS.c.digest)
-        .outerjoin(ARTIFACTS, ARTIFACTS.c.digest == REFS.c.digest)
-        .where(REFS.c.deleted.is_(False), ARTIFACTS.c.digest.is_(None))
-        .order_by(*_KEY)
-    )
 
 
 def _selects(query: Query, dialect: str) -> Iterator[Select[Any]]:

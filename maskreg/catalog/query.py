@@ -229,20 +229,10 @@ class Query:
         given = {**(filters or {}), **columns}
         if unknown := given.keys() - {*EQUAL_KEYS, *PIN_KEYS, *RANGE_KEYS}:
             raise UsageError(f"cannot filter by {', '.join(sorted(unknown))}")
-        values: dict[str, object] = {
-            "text": text,
-            # In one order, so that equal queries have one text.
-            "filters": {key: value for key in COLUMNS if (value := given.get(key)) not in (None, "")},
-            "projects": projects,
-            "hidden": hidden,
-            "sort": sort,
-            "descending": descending,
-            "limit": limit,
-            "after": after,
-            "offset": offset,
-        }
-        for name, each in values.items():
-            object.__setattr__(self, name, each)
+        # In one order, so that equal queries have one text.
+        chosen = {key: value for key in COLUMNS if (value := given.get(key)) not in (None, "")}
+        vars(self).update(text=text, filters=chosen, projects=projects, hidden=hidden)
+        vars(self).update(sort=sort, descending=descending, limit=limit, after=after, offset=offset)
 
     def check(self) -> None:
         """Refuse a query that no catalog can answer."""

@@ -14,7 +14,7 @@ a script writes no spaces between words, each of its characters begins one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -134,7 +134,12 @@ def indexed_words(*texts: str) -> str:
 
     Case is folded here, since the databases' own ``lower()`` differ outside ASCII.
     """
-    words = dict.fromkeys(word for text in texts for word in _words_in(text))
+    words = dict.fromkeys(
+        part[beginning.start() : beginning.start() + MAX_WORD]
+        for text in texts
+        for part in words_of(text)
+        for beginning in _BEGINNING.finditer(part)
+    )
     return "".join(f"{SEPARATOR}{word}" for word in islice(words, MAX_WORDS))
 
 
@@ -147,9 +152,3 @@ def digest_prefix(word: str) -> str:
     """The beginning of digests that a word of a search can mean; empty when it means none."""
     match = _DIGEST_PREFIX.fullmatch(word)
     return f"sha256:{match[1]}" if match else ""
-
-
-def _words_in(text: str) -> Iterator[str]:
-    for part in words_of(text):
-        for beginning in _BEGINNING.finditer(part):
-            yield part[beginning.start() : beginning.start() + MAX_WORD]

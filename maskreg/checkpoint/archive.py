@@ -25,7 +25,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from operator import attrgetter
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from maskreg.checkpoint.files import AGAIN, OpenFile
 from maskreg.checkpoint.pickles import PICKLE_ERRORS, check
@@ -213,38 +213,29 @@ def piece_of(archive: Archive, tensor: Any, box: Box) -> Piece:
     return Piece(box, archive.file, offset + tensor.storage_offset() * item, tuple(tensor.stride()))
 
 
-class Part(NamedTuple):
-    """One process's part of a tensor, and where in the whole it lies."""
-
-    local: Any
-    box: Box
-
-
-def part_of(name: str, tensor: Any, document: str) -> Part:
-    """The part that was saved of a tensor; all of it unless several processes share it.
+def part_of(name: str, tensor: Any, document: str) -> tuple[Any, Box]:
+    """The part that was saved of a tensor, and where it lies in the whole; all of it unless several processes share it.
 
     Raises:
         FormatError: nothing says where the part lies, or it has another shape than its place.
     """
     where = f"{document}: tensor {shown(name)[1:-1]}"
     try:
-        part = _part(tensor)
+        local, box = _part(tensor)
     except FormatError as error:
         raise FormatError(f"{where}: {error.message}") from error
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise FormatError(f"{where}: a part without a place ({error})", hint=AGAIN) from error
-    if part.box.shape != tuple(part.local.shape):
-        raise FormatError(
-            f"{where}: the part has the shape {list(part.local.shape)}, and its place {list(part.box.shape)}",
-            hint=AGAIN,
-        )
-    return part
+    if box.shape != tuple(local.shape):
+        fault = f"the part has the shape {list(local.shape)}, and its place {list(box.shape)}"
+        raise FormatError(f"{where}: {fault}", hint=AGAIN)
+    return local, box
 
 
-def _part(tensor: Any) -> Part:
+def _part(tensor: Any) -> tuple[Any, Box]:
     box = Box((0,) * tensor.ndim, tuple(tensor.shape))
     if not is_shared(tensor):
-        return Part(tensor, box)
+        return tensor, box
     spec = tensor._spec
     if (coordinate := spec.mesh.get_coordinate()) is None:
         raise FormatError("the process that saved it is not part of its mesh")
@@ -256,7 +247,7 @@ def _part(tensor: Any) -> Part:
             # Until torch 2.8 a mesh is saved as a tensor of its processes.
             saved = vars(spec.mesh).get("mesh")
             box = _cut(box, dim, tuple(spec.mesh.shape if saved is None else saved.shape)[axis], coordinate[axis])
-    return Part(tensor._local_tensor, box)
+    return tensor._local_tensor, box
 
 
 def is_shared(tensor: Any) -> bool:

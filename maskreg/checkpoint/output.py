@@ -46,11 +46,6 @@ _MODEL = re.compile(
 )
 
 
-def is_of_a_model(name: str) -> bool:
-    """Whether a file of this name beside a new output would be taken for a part of it."""
-    return bool(_MODEL.fullmatch(name))
-
-
 def retire(old: Path, new: Path) -> bool:
     """Remove an output that another has replaced; what a new folder lacks goes into it first."""
     if old.is_dir() and not old.is_symlink():
@@ -185,7 +180,7 @@ class PendingOutput:
             return f"a directory with others inside ({', '.join(folders[:3])})"
         if entries and not any(entry.match(self.weights) for entry in entries):
             return f"a directory of files without {self.weights}"
-        if strays := [name for name in self._others() if is_of_a_model(name)]:
+        if strays := [name for name in self._others() if _MODEL.fullmatch(name)]:
             return f"files of another checkpoint would stay beside the new one ({', '.join(strays[:3])})"
         return ""
 

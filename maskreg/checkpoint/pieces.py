@@ -173,7 +173,11 @@ class PiecewiseCheckpoint(StoredCheckpoint):
         """Take over open files."""
         super().__init__(path, files, companions, own, hub)
         self.format = format
-        self.tensors: Mapping[str, TensorInfo] = dict(sorted(contents.tensors.items(), key=_library_order))
+        self.tensors: Mapping[str, TensorInfo] = {
+            info.name: info
+            # As the safetensors library would write them, so that artifacts list the tensors in the same order.
+            for info in sorted(contents.tensors.values(), key=lambda info: (-_ALIGNMENT.index(info.dtype), info.name))
+        }
         self.remarks = contents.notes
         self._pieces = {name: _Sorted(pieces) for name, pieces in contents.pieces.items()}
         self.aliases: Mapping[str, str] = tied(self, contents.pieces)
@@ -188,12 +192,6 @@ class PiecewiseCheckpoint(StoredCheckpoint):
         values = memory.view(np.dtype(f"<u{info.item_bytes}"))
         self._pieces[name].read(info, start, stop, values)
         return values
-
-
-def _library_order(item: tuple[str, TensorInfo]) -> tuple[int, str]:
-    """The order in which the safetensors library would write the tensors, so that artifacts list them in the same."""
-    name, info = item
-    return -_ALIGNMENT.index(info.dtype), name
 
 
 def same_elements(info: TensorInfo, left: Sequence[Piece], right: Sequence[Piece]) -> bool:

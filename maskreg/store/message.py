@@ -76,10 +76,6 @@ class LostError(Exception):
         self.unsent = unsent
 
 
-def _is_made_of_a_message(kind: type) -> bool:
-    return next(iter(signature(kind).parameters)) == "message"
-
-
 def _kinds() -> dict[str, type[MaskregError]]:
     kinds: list[type[MaskregError]] = [*MaskregError.__subclasses__()]
     for kind in kinds:
@@ -88,7 +84,8 @@ def _kinds() -> dict[str, type[MaskregError]]:
     by_code: dict[str, type[MaskregError]] = {"QUEUE_FULL": TryAgainError}
     for kind in kinds:
         if kind.__module__ == MaskregError.__module__:
-            by_code.setdefault(kind.code, next(each for each in kind.__mro__ if _is_made_of_a_message(each)))
+            of_a_message = (each for each in kind.__mro__ if next(iter(signature(each).parameters)) == "message")
+            by_code.setdefault(kind.code, next(of_a_message))
     return by_code
 
 

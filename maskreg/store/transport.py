@@ -106,13 +106,12 @@ class Transport:
 class _Connection(HTTPConnection):
     def connect(self) -> None:
         super().connect()
-        _give_time(self)
+        # Otherwise a piece has to leave in the time that is meant for connecting.
+        self.sock.settimeout(_WRITE_SECONDS)
 
 
-class _SecureConnection(HTTPSConnection):
-    def connect(self) -> None:
-        super().connect()
-        _give_time(self)
+class _SecureConnection(_Connection, HTTPSConnection):
+    pass
 
 
 class _Pool(urllib3.HTTPConnectionPool):
@@ -121,11 +120,6 @@ class _Pool(urllib3.HTTPConnectionPool):
 
 class _SecurePool(urllib3.HTTPSConnectionPool):
     ConnectionCls = _SecureConnection
-
-
-def _give_time(connection: HTTPConnection) -> None:
-    # Otherwise a piece has to leave in the time that is meant for connecting.
-    connection.sock.settimeout(_WRITE_SECONDS)
 
 
 def _pieces(content: bytes) -> Iterator[memoryview]:
