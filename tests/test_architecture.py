@@ -232,10 +232,5 @@ def test_nothing_is_left_unfinished() -> None:
 
 
 def test_no_error_is_caught_by_accident() -> None:
-    bare = [
-        f"{path}:{node.lineno}"
-        for path in modules()
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) == "Exception")
-    ]
-    assert bare == []
+    bare = re.compile(r"^\s*except( Exception( as \w+)?)?:", re.MULTILINE)
+    assert [str(path) for path in modules() if bare.search((ROOT / path).read_text())] == []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -38,24 +39,22 @@ def full(catalog: Catalog) -> Catalog:
 METHODS = {"opd": 2, "rlvr": 1, "sft": 1}
 
 
-@pytest.mark.parametrize(
-    ("filters", "total", "methods", "licenses", "bars"),
-    [
-        ({}, 4, METHODS, {"mit": 2, "apache-2.0": 1}, {0: 1, 8: 1, 23: 1}),
-        ({"method": "opd"}, 2, METHODS, {"apache-2.0": 1, "mit": 1}, {0: 1, 23: 1}),
-        ({"ffn_lift": (1.1, 2.0), "text": "lab"}, 1, {"opd": 1}, {"apache-2.0": 1}, {0: 1}),
-        ({"projects": frozenset()}, 0, {}, {}, {}),
-    ],
-)
-def test_names_are_counted_under_the_other_filters(
-    full: Catalog, filters: dict[str, Any], total: int, methods: object, licenses: object, bars: object
-) -> None:
-    counts = full.counts(Query(**filters), ("method", "license", "ffn_lift"))
-    assert (counts.total, counts.values) == (total, {"method": methods, "license": licenses})
-    for of in counts.values.values():
-        assert list(of) == sorted(of, key=lambda value: (-of[value], value))
-    drawn = counts.histograms["ffn_lift"].bars if counts.histograms else []
-    assert {bar: number for bar, number in enumerate(drawn) if number} == bars
+COUNTS: list[tuple[dict[str, Any], int, object, object, object]] = [
+    ({}, 4, METHODS, {"mit": 2, "apache-2.0": 1}, {0: 1, 8: 1, 23: 1}),
+    ({"method": "opd"}, 2, METHODS, {"apache-2.0": 1, "mit": 1}, {0: 1, 23: 1}),
+    ({"ffn_lift": (1.1, 2.0), "text": "lab"}, 1, {"opd": 1}, {"apache-2.0": 1}, {0: 1}),
+    ({"projects": frozenset()}, 0, {}, {}, {}),
+]
+
+
+def test_names_are_counted_under_the_other_filters(full: Catalog) -> None:
+    for filters, total, methods, licenses, bars in COUNTS:
+        counts = full.counts(Query(**filters), ("method", "license", "ffn_lift"))
+        assert (counts.total, counts.values) == (total, {"method": methods, "license": licenses})
+        for of in counts.values.values():
+            assert list(of) == sorted(of, key=lambda value: (-of[value], value))
+        drawn = counts.histograms["ffn_lift"].bars if counts.histograms else []
+        assert {bar: number for bar, number in enumerate(drawn) if number} == bars
 
 
 def test_no_more_than_so_many_names_are_counted(full: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,46 +77,45 @@ def names(catalog: Catalog, **conditions: object) -> list[str]:
     return [f.name for f in catalog.search(Query(**{"sort": "name", "descending": False, **conditions}))]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", ["alpha", "beta", "delta", "gamma"]),
-        ("ALPHA", ["alpha"]),
-        ("GRÖSSER", ["alpha"]),
-        ("größer", ["alpha"]),
-        ("100%", ["alpha"]),
-        ("1%0", []),
-        ("of_all", ["alpha"]),
-        ("o__all", []),
-        ("back\\slash", ["gamma"]),
-        ("back/slash", []),
-        ("Qwen3", ["alpha", "beta"]),
-        ("qwen3 second", ["beta"]),
-        ("second qwen3", ["beta"]),
-        ("qwen3 gamma", []),
-        ("lab", ["delta", "gamma"]),
-        ("'; DROP TABLE refs; --", []),
-        ("alpha\nteam", ["alpha"]),
-        # The beginning of a word, which a letter or digit begins that follows none.
-        ("8b", ["alpha", "beta", "delta", "gamma"]),
-        ("wen3", []),
-        ("3-8b", []),
-        ("all", ["alpha"]),
-        ("slash", ["gamma"]),
-        ("\\slash", []),
-        # Where no spaces are written, each character begins one.
-        ("推理", ["delta"]),
-        ("学推", ["delta"]),
-        ("推学", []),
-        ("FFN's \\'", ["delta"]),
-        (f"ffn {LONG}", ["delta"]),
-        (f"ffn {LONG[:-1]}y", []),
-        # Longer words are compared by their first characters.
-        (f"ffn {LONG}-and-more", ["delta"]),
-    ],
-)
-def test_text(full: Catalog, text: str, expected: list[str]) -> None:
-    assert names(full, text=text) == expected
+TEXTS: list[tuple[str, list[str]]] = [
+    ("", ["alpha", "beta", "delta", "gamma"]),
+    ("ALPHA", ["alpha"]),
+    ("GRÖSSER", ["alpha"]),
+    ("größer", ["alpha"]),
+    ("100%", ["alpha"]),
+    ("1%0", []),
+    ("of_all", ["alpha"]),
+    ("o__all", []),
+    ("back\\slash", ["gamma"]),
+    ("back/slash", []),
+    ("Qwen3", ["alpha", "beta"]),
+    ("qwen3 second", ["beta"]),
+    ("second qwen3", ["beta"]),
+    ("qwen3 gamma", []),
+    ("lab", ["delta", "gamma"]),
+    ("'; DROP TABLE refs; --", []),
+    ("alpha\nteam", ["alpha"]),
+    # The beginning of a word, which a letter or digit begins that follows none.
+    ("8b", ["alpha", "beta", "delta", "gamma"]),
+    ("wen3", []),
+    ("3-8b", []),
+    ("all", ["alpha"]),
+    ("slash", ["gamma"]),
+    ("\\slash", []),
+    # Where no spaces are written, each character begins one.
+    ("推理", ["delta"]),
+    ("学推", ["delta"]),
+    ("推学", []),
+    ("FFN's \\'", ["delta"]),
+    (f"ffn {LONG}", ["delta"]),
+    (f"ffn {LONG[:-1]}y", []),
+    # Longer words are compared by their first characters.
+    (f"ffn {LONG}-and-more", ["delta"]),
+]
+
+
+def test_text(full: Catalog) -> None:
+    assert [(text, names(full, text=text)) for text, _ in TEXTS] == TEXTS
 
 
 def test_text_matches_the_beginning_of_a_digest(full: Catalog) -> None:
@@ -126,51 +124,50 @@ def test_text_matches_the_beginning_of_a_digest(full: Catalog) -> None:
     assert names(full, text=digest(2).hex[1:9]) == []
 
 
-@pytest.mark.parametrize(
-    ("conditions", "expected"),
-    [
-        ({"project": "lab"}, ["delta", "gamma"]),
-        ({"family": "qwen3-8b", "method": "opd"}, ["alpha"]),
-        ({"license": "mit"}, ["alpha", "beta"]),
-        ({"kind": "mask"}, ["beta"]),
-        ({"density": (0.4, 0.6)}, ["beta", "gamma"]),
-        ({"density": (0.41, 0.59)}, []),
-        ({"density": (0.6, math.inf)}, ["delta", "gamma"]),
-        ({"ffn_density": (-math.inf, math.inf)}, ["alpha", "beta", "gamma"]),
-        ({"ffn_share": (0.5, 0.6)}, ["alpha", "beta"]),
-        ({"ffn_lift": (1.0, 2.0)}, ["beta", "gamma"]),
-        ({"rlvr_overlap": (-math.inf, math.inf)}, []),
-        ({"digest": str(digest(1))}, ["beta"]),
-        ({"projects": frozenset({"lab", "none"})}, ["delta", "gamma"]),
-        ({"projects": frozenset()}, []),
-        ({"hidden": frozenset({"lab"})}, ["alpha", "beta"]),
-        ({"project": "team", "projects": frozenset({"lab"})}, []),
-        ({"limit": 2}, ["alpha", "beta"]),
-        ({"limit": 0}, []),
-    ],
-)
-def test_conditions(full: Catalog, conditions: dict[str, object], expected: list[str]) -> None:
-    assert names(full, **conditions) == expected
+CONDITIONS: list[tuple[dict[str, object], list[str]]] = [
+    ({"project": "lab"}, ["delta", "gamma"]),
+    ({"family": "qwen3-8b", "method": "opd"}, ["alpha"]),
+    ({"license": "mit"}, ["alpha", "beta"]),
+    ({"kind": "mask"}, ["beta"]),
+    ({"density": (0.4, 0.6)}, ["beta", "gamma"]),
+    ({"density": (0.41, 0.59)}, []),
+    ({"density": (0.6, math.inf)}, ["delta", "gamma"]),
+    ({"ffn_density": (-math.inf, math.inf)}, ["alpha", "beta", "gamma"]),
+    ({"ffn_share": (0.5, 0.6)}, ["alpha", "beta"]),
+    ({"ffn_lift": (1.0, 2.0)}, ["beta", "gamma"]),
+    ({"rlvr_overlap": (-math.inf, math.inf)}, []),
+    ({"digest": str(digest(1))}, ["beta"]),
+    ({"projects": frozenset({"lab", "none"})}, ["delta", "gamma"]),
+    ({"projects": frozenset()}, []),
+    ({"hidden": frozenset({"lab"})}, ["alpha", "beta"]),
+    ({"project": "team", "projects": frozenset({"lab"})}, []),
+    ({"limit": 2}, ["alpha", "beta"]),
+    ({"limit": 0}, []),
+]
 
 
-@pytest.mark.parametrize(
-    ("sort", "descending", "expected"),
-    [
-        ("created", True, ["delta", "gamma", "beta", "alpha"]),
-        ("created", False, ["alpha", "beta", "gamma", "delta"]),
-        ("name", True, ["gamma", "delta", "beta", "alpha"]),
-        ("density", False, ["alpha", "beta", "gamma", "delta"]),
-        ("size", False, ["delta", "gamma", "beta", "alpha"]),
-        # Without a number: last, whichever way.
-        ("ffn_lift", True, ["gamma", "beta", "alpha", "delta"]),
-        ("ffn_lift", False, ["alpha", "beta", "gamma", "delta"]),
-        # Ties: project, name, tag.
-        ("rlvr_overlap", True, ["delta", "gamma", "alpha", "beta"]),
-        ("params", True, ["delta", "gamma", "alpha", "beta"]),
-    ],
-)
-def test_order(full: Catalog, sort: str, descending: bool, expected: list[str]) -> None:
-    assert [f.name for f in full.search(Query(sort=sort, descending=descending))] == expected
+def test_conditions(full: Catalog) -> None:
+    assert [(conditions, names(full, **conditions)) for conditions, _ in CONDITIONS] == CONDITIONS
+
+
+ORDERS = [
+    ("created", True, ["delta", "gamma", "beta", "alpha"]),
+    ("created", False, ["alpha", "beta", "gamma", "delta"]),
+    ("name", True, ["gamma", "delta", "beta", "alpha"]),
+    ("density", False, ["alpha", "beta", "gamma", "delta"]),
+    ("size", False, ["delta", "gamma", "beta", "alpha"]),
+    # Without a number: last, whichever way.
+    ("ffn_lift", True, ["gamma", "beta", "alpha", "delta"]),
+    ("ffn_lift", False, ["alpha", "beta", "gamma", "delta"]),
+    # Ties: project, name, tag.
+    ("rlvr_overlap", True, ["delta", "gamma", "alpha", "beta"]),
+    ("params", True, ["delta", "gamma", "alpha", "beta"]),
+]
+
+
+def test_order(full: Catalog) -> None:
+    for sort, descending, expected in ORDERS:
+        assert [f.name for f in full.search(Query(sort=sort, descending=descending))] == expected, (sort, descending)
 
 
 def test_texts_sort_byte_by_byte(catalog: Catalog) -> None:
@@ -181,18 +178,17 @@ def test_texts_sort_byte_by_byte(catalog: Catalog) -> None:
     assert tags == sorted(tags, key=str.encode)
 
 
-@pytest.mark.parametrize("descending", [True, False])
-@pytest.mark.parametrize("sort", COLUMN_OF_SORT)
-def test_page_after_page_gives_all_results_once(full: Catalog, sort: str, descending: bool) -> None:
+def test_page_after_page_gives_all_results_once(full: Catalog) -> None:
     full.put_ref(entry("alpha", digest(0), project="lab", minutes=2))
-    query = Query(sort=sort, descending=descending)
-    rows = full.search(query)
-    pages, after = [], None
-    while page := full.search(replace(query, limit=2, after=after)):
-        pages += page
-        after = page[-1].position(sort)
-    assert pages == rows
-    assert len(rows) == 5
+    for sort, descending in product(COLUMN_OF_SORT, (True, False)):
+        query = Query(sort=sort, descending=descending)
+        rows = full.search(query)
+        pages, after = [], None
+        while page := full.search(replace(query, limit=2, after=after)):
+            pages += page
+            after = page[-1].position(sort)
+        assert pages == rows
+        assert len(rows) == 5
 
 
 def test_a_page_begins_where_the_last_one_ended_whatever_was_added_or_removed(full: Catalog) -> None:

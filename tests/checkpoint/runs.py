@@ -1,6 +1,6 @@
-"""Checkpoints as real runs leave them behind: one process imports torch, forks the processes of each world, and ends.
+"""Checkpoints as real runs leave them behind: one process forks the processes of each world.
 
-``python -m tests.checkpoint.runs FOLDER`` writes, of the same two models::
+``python tests/checkpoint/runs.py FOLDER`` writes, of the same two models::
 
     source, target                  safetensors, as save_pretrained writes them: the tied head once
     dcp-N/source, dcp-N/target      distributed checkpoints of N processes, an optimizer beside the model
@@ -24,7 +24,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-WORLDS = (1, 2, 4)
+WORLDS = (2, 4)
 CONFIG = json.dumps({"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": True})
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,18 +16,16 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "all"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.checkpoint.runs", str(folder)], cwd=ROOT, capture_output=True, text=True
-    )
+    command: list[Path | str] = [programs / "python", "tests/checkpoint/runs.py", folder]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder
 
 
-@pytest.mark.parametrize(
-    "path", ["dcp-1/target", "dcp-2/target", "dcp-4/target", "fsdp-1", "fsdp-2", "fsdp-4", "hsdp", "tensor-parallel"]
-)
+@pytest.mark.parametrize("path", ["dcp-2/target", "dcp-4/target", "fsdp-2", "fsdp-4", "hsdp", "tensor-parallel"])
 def test_the_artifact_is_that_of_safetensors(runs: Path, path: str) -> None:
     expected = maskreg.extract(runs / "source", runs / "target")
     assert maskreg.extract(runs / "source", runs / path).digest == expected.digest

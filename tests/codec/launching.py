@@ -35,11 +35,12 @@ ALONE = {"one": 1, "a group less one": LANES - 1, "a group": LANES, "a group and
 DAMAGED_NUMEL = 2_000
 """No larger samples are damaged."""
 
-MUTANTS = 6
+MUTANTS = 3
 """Of each."""
 
 GPU_ALONE = {
     *("noise", "scales, begins within a row", "sparse matrix", "scales and factors", "sparse, numbers that are none"),
+    *("sparse, highest hazards", "extreme factors and scales"),
 }
 """Samples for whose branches there are others: Triton's interpreter takes seconds for each."""
 

@@ -19,18 +19,17 @@ from maskreg.native import NUMPY, using
 from maskreg.tensors.info import BLOCK_NUMEL
 from tests.codec.fuzz import Outcome, fuzz
 from tests.codec.samples import samples
-from tests.kernels import COMPILED
 
 ROOT = Path(__file__).parent.parent.parent
 
 BLOCKS = 600
 
 
-@pytest.fixture(scope="module", params=COMPILED[-1:] or [NUMPY])
-def checked(sanitized_kernels: dict[str, str], request: pytest.FixtureRequest) -> Outcome:
+@pytest.fixture(scope="module")
+def checked(sanitized_kernels: dict[str, str]) -> Outcome:
     """What became of the blocks where a read or write outside an array ends the process."""
     command = [sys.executable, "-m", "tests.codec.fuzz", "--blocks", str(BLOCKS), "--seed", "1"]
-    environment = {**os.environ, **sanitized_kernels, "MASKREG_KERNELS": request.param}
+    environment = {**os.environ, **sanitized_kernels}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return Outcome(**json.loads(done.stdout))

@@ -1,31 +1,30 @@
-"""The benchmark's page shows its figures, and the memory of commands does not grow with the checkpoint."""
+"""The benchmark's page shows its figures, and commands hold no checkpoint in memory."""
 
 from pathlib import Path
 
 import pytest
 
 from scripts.bench import figures
-from scripts.bench.commands import CORES, generate
+from scripts.bench.commands import generate
 from scripts.bench.page import page
 from scripts.bench.timing import MASKREG, cores, environment, run, work_folder
 
 ROOT = Path(__file__).parents[2]
 
+GIGABYTES = 0.4
+"""Of each checkpoint."""
+
 
 @pytest.mark.usefixtures("compiled_kernels")  # the definitions in NumPy take new memory
-def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
-    peaks = []
-    for gigabytes in (0.4, 0.8):
-        with work_folder(tmp_path, gigabytes) as folder, cores(CORES):
-            generate(folder, gigabytes)
-            lines = (
-                ("extract", folder / "source", folder / "target", "--name", "bench"),
-                ("apply", "bench", "--source", folder / "source", "-o", folder / "out"),
-            )
-            peaks.append([run([MASKREG, *line], folder, environment(folder))[0].peak for line in lines])
-    for less, more in zip(*peaks, strict=True):
-        # The smaller one already fills every buffer and cache; runs of one size differ by some 5 %.
-        assert more < 1.12 * less < 1_200_000_000
+def test_commands_hold_no_checkpoint_in_memory(tmp_path: Path) -> None:
+    with work_folder(tmp_path, GIGABYTES) as folder, cores(1):
+        generate(folder, GIGABYTES)
+        for line in (
+            ("extract", folder / "source", folder / "target", "--name", "bench"),
+            ("apply", "bench", "--source", folder / "source", "-o", folder / "out"),
+        ):
+            # Of that, 60 MB are the interpreter's and the libraries'; buffers and caches are full at this size.
+            assert run([MASKREG, *line], folder, environment(folder))[0].peak < 0.6 * GIGABYTES * 1e9
 
 
 def test_the_page_in_the_docs_shows_its_figures() -> None:
