@@ -7,7 +7,7 @@ extension module in maskreg/native, in CPython's stable ABI:
     _avx2        x86-64 with AVX2 and BMI2 (since about 2013)
     _avx512      x86-64 with the vectors of 512 bits that came with Ice Lake and Zen 4
 
-Where there is no compiler, installing goes on without them; then NumPy does the work, slowly.
+A compiler that does not know the instructions of a level leaves it out; without a compiler, nothing is installed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from cffi import FFI
 from setuptools import Extension, setup
-from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
 
 SOURCES = Path("maskreg", "native", "src")
 
@@ -53,29 +53,25 @@ def builder(level: str) -> FFI:
 class SideBySide(build_ext):
     """Compiles levels at the same time, each with a folder of its own: their objects have the same names."""
 
+    def run(self) -> None:
+        """Compile all levels."""
+        self.compiled: list[str] = []
+        super().run()
+        if not self.compiled:
+            raise CompileError("maskreg was not built: its kernels need a C compiler and the headers of Python")
+
     def build_extension(self, ext: Extension) -> None:
         """Compile a level."""
         own = copy(self)
         own.build_temp = str(Path(self.build_temp, ext.name))
         build_ext.build_extension(own, ext)
-
-
-class Honest(bdist_wheel):
-    """Names a platform only where a kernel was compiled for it."""
-
-    def run(self) -> None:
-        """Compile, then pack."""
-        self.run_command("build")
-        if not any(Path(name).exists() for name in self.get_finalized_command("build_ext").get_outputs()):
-            self.distribution.ext_modules = []
-            self.root_is_pure, self.py_limited_api = True, False
-        super().run()
+        self.compiled.append(ext.name)
 
 
 if __name__ == "__main__":
     here = ["baseline", "avx2", "avx512"] if platform.machine() in ("x86_64", "AMD64") else ["baseline"]
     setup(
-        cmdclass={"bdist_wheel": Honest, "build_ext": SideBySide},
+        cmdclass={"build_ext": SideBySide},
         cffi_modules=[f"{__file__}:{level}" for level in here],
         options={
             # One wheel for all versions of CPython from this one on.

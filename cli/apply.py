@@ -63,7 +63,6 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | No
     space = workspace(output)
     with output.progress() as progress:
         artifact = named_or_piped(space, ref_text, progress)
-        output.note_slow_kernels()
         applied = apply(artifact, revert=revert, **options, progress=progress, workspace=space)
     _tell(output, applied)
 

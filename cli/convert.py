@@ -70,7 +70,6 @@ def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> No
     from maskreg.workspace.verbs.convert import convert_to
 
     with output.progress() as progress:
-        output.note_slow_kernels()
         how = {key: options[key] for key in ("source", "with_code", "force", "download")}
         how |= {"progress": progress, "workspace": workspace(output)}
         converted = convert_to(artifact, to, out, options=dict(options["settings"]), **how)
@@ -89,7 +88,6 @@ def _read(output: Output, subject: str, from_: str, options: dict[str, Any]) -> 
 
     keys = ("family", "method", "license", "description", "with_code", "force", "download")
     with output.progress() as progress:
-        output.note_slow_kernels()
         how = {key: options[key] for key in keys} | {"progress": progress, "workspace": workspace(output)}
         stored = convert_from(subject, from_, source, name, **how)
     tell_stored(output, stored)

@@ -78,7 +78,6 @@ def command(
     from .summary import tell_stored
 
     parse_rule(options["rule"])
-    output.note_slow_kernels()
     with output.progress() as progress:
         stored = extract(source, target, meta=dict(meta), **options, progress=progress, workspace=workspace(output))
     tell_stored(output, stored)

@@ -91,7 +91,6 @@ def command(
         return
     from maskreg.workspace.verbs.merge import merge
 
-    output.note_slow_kernels()
     with output.progress() as progress:
         given: Any = {"weights": dict(weights) or None, "settings": dict(settings)}
         merged = merge(refs, **given, **options, progress=progress, workspace=workspace(output))

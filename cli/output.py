@@ -113,16 +113,6 @@ class Output:
         if kept:
             self.note(f"kept in {out}: {', '.join(kept)}")
 
-    def note_slow_kernels(self) -> None:
-        """Note, once, that inner loops run in NumPy because they were not compiled; not where NumPy was chosen."""
-        from maskreg.extras import compile_hint
-        from maskreg.native import library, switched_off
-
-        if library() is None and not switched_off():
-            self.make_room()
-            click.echo("note: there are no compiled kernels: NumPy does the work, some 50 times as slowly", err=True)
-            click.echo(f"  next: {compile_hint()}", err=True)
-
     def damage(self, text: str, error: MaskregError | None) -> None:
         """Print what is wrong as data, and the next step below it."""
         self.data(text if error is None else told(text, error))

@@ -98,12 +98,6 @@ def upgrade_command() -> str:
     return install_command("") if "dir_info" in origin else install_command("", "--upgrade")
 
 
-def compile_hint() -> str:
-    """The next step where there are no compiled kernels. Without its cache, pip compiles again."""
-    again = install_command("", "--force-reinstall", "--no-deps", "--no-cache-dir")
-    return f"install a C compiler, then {again}"
-
-
 @cache
 def _origin() -> dict[str, Any]:
     """Where pip found this package (PEP 610); empty for a release."""

@@ -254,9 +254,6 @@ def installed(folder: Path) -> Path:
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar=off"]
     for argv in ([sys.executable, "-m", "venv", "--clear", str(venv)], [*pip, f"{folder / 'src'}[report]"]):
         _logged(argv, environment, log)
-    check = "from maskreg.native import library; raise SystemExit(library() is None)"
-    if subprocess.run([python, "-c", check], cwd=folder).returncode:
-        print("  there is no C compiler, so NumPy does the work: the same bytes, more slowly", flush=True)
     stamp.write_text(state, encoding="utf-8")
     return python.parent
 

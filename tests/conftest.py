@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from maskreg.native import available, using
 from tests import warm
 from tests.demo import demo
-from tests.kernels import COMPILED, KERNELS, NAMED, VARIABLE
+from tests.kernels import KERNELS, NAMED, VARIABLE
 from tests.native.sanitizing import sanitized
 from tests.servers import other_s3_server, postgres, s3_server
 
@@ -165,7 +165,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="module", params=KERNELS)
 def kernels(request: pytest.FixtureRequest) -> str:
-    """Run a test once with each build of the kernels that this machine can use, and once with NumPy alone.
+    """Run a test once with each build of the kernels that this machine can use.
 
     Where ``MASKREG_KERNELS`` names one of them, that alone.
 
@@ -175,11 +175,7 @@ def kernels(request: pytest.FixtureRequest) -> str:
         @given(st.integers(0, 300) | st.sampled_from([1023, 1024, 1025]), st.integers(0, 1 << 32))
         def test_counts_are_those_of_dense_masks(kernels: str, numel: int, seed: int) -> None:
 
-    or, where only the definition in NumPy computes it, against that::
-
-        with using(NUMPY):
-            expected = classes_of(codes)
-        assert np.array_equal(classes_of(codes), expected)
+    or, where nothing else computes it, all builds against each other: :func:`tests.kernels.agreed`.
     """
     name: str = request.param
     return name
@@ -195,15 +191,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | None]:
 
 
 @pytest.fixture(scope="session")
-def compiled_kernels() -> tuple[str, ...]:
-    """Names of the compiled kernels; tests of nothing else are skipped where kernels are switched off."""
-    if not COMPILED:
-        pytest.skip(f"the kernels are switched off: {VARIABLE}={NAMED}")
-    return COMPILED
-
-
-@pytest.fixture(scope="session")
-def sanitized_kernels(compiled_kernels: tuple[str, ...]) -> dict[str, str]:
+def sanitized_kernels() -> dict[str, str]:
     """Environment of processes whose kernels end them at the first read or write outside an array."""
     return sanitized(Path(sys.prefix) / "sanitized-kernels")
 

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from maskreg.native import NUMPY, available
+import numpy as np
+
+from maskreg.native import available, using
 
 VARIABLE = "MASKREG_KERNELS"
 
 NAMED = os.environ.get(VARIABLE, "")
 
 KERNELS = (NAMED,) if NAMED else available()
-"""The builds; ``numpy`` stands for none."""
+"""The builds, slowest first."""
 
-COMPILED = tuple(name for name in KERNELS if name != NUMPY)
-"""Those that are compiled; none where the kernels are switched off."""
+
+def agreed(compute: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+    """What every build computes: arrays and numbers, the same bits in all of them."""
+    results = []
+    for name in KERNELS:
+        with using(name):
+            results.append(compute())
+    for other in results[1:]:
+        assert len(other) == len(results[0])
+        assert all(map(np.array_equal, other, results[0]))
+    return results[0]

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 
 ORDER = [
     {"closing", "errors", "limits", "version"},
-    {"document", "extras", "native", "parallel", "progress", "words"},
-    {"digest", "disk", "glossary"},
+    {"document", "extras", "parallel", "progress", "words"},
+    {"digest", "disk", "glossary", "native"},
     {"ref", "settings", "tensors"},
     {"bucket"},
     {"checkpoint", "result", "signature"},

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.mask.packed import PAD_BITS, packed_bytes, unpack
-from maskreg.mask.rounding import CLASSES, classes_of
+from maskreg.mask.packed import PAD_BITS, packed_bytes
+from maskreg.mask.rounding import CLASSES
 from maskreg.native import library
 
 Packed = npt.NDArray[np.uint8]
@@ -31,14 +31,12 @@ MAX_MASKS = 255
 def count_both(a: Packed, b: Packed) -> tuple[int, int, int]:
     """Count coordinates in A, in B, and in both."""
     a, b = _checked(a, b)
-    if compiled := library():
-        counts = np.empty(3, np.int64)
-        compiled.lib.maskreg_count_both(
-            compiled.read(a), compiled.read(b), a.size // (PAD_BITS // 8), compiled.write(counts)
-        )
-        in_a, in_b, both = counts.tolist()
-        return in_a, in_b, both
-    in_a, in_b, both = (int(np.bitwise_count(bits).sum(dtype=np.int64)) for bits in (a, b, a & b))
+    compiled = library()
+    counts = np.empty(3, np.int64)
+    compiled.lib.maskreg_count_both(
+        compiled.read(a), compiled.read(b), a.size // (PAD_BITS // 8), compiled.write(counts)
+    )
+    in_a, in_b, both = counts.tolist()
     return in_a, in_b, both
 
 
@@ -50,48 +48,37 @@ def count_classes(a: Packed, b: Packed, codes: npt.NDArray[np.uint16]) -> Cells:
     a, b = _checked(a, b)
     if a.size != packed_bytes(codes.size) or codes.size >= 1 << 31:
         raise ValueError(f"lengths do not match: masks of {a.size} bytes, {codes.size} coordinates")
-    if compiled := library():
-        counts = np.zeros((CLASSES, CELLS), np.int64)
-        compiled.lib.maskreg_count_cells(
-            compiled.read(codes), codes.size, compiled.read(a), compiled.read(b), compiled.write(counts)
-        )
-        return counts
-    in_a, in_b = unpack(a, codes.size), unpack(b, codes.size)
-    cells = np.uint16(CELLS) * classes_of(codes) + (in_a + np.uint8(2) * in_b)
-    return np.bincount(cells, minlength=CLASSES * CELLS).reshape(CLASSES, CELLS)
+    compiled = library()
+    counts = np.zeros((CLASSES, CELLS), np.int64)
+    compiled.lib.maskreg_count_cells(
+        compiled.read(codes), codes.size, compiled.read(a), compiled.read(b), compiled.write(counts)
+    )
+    return counts
 
 
 def count_agreeing(masks: list[Packed], numel: int) -> Cells:
     """Count coordinates by the number of masks that hold them, of 1 to 255: int64 ``[len(masks) + 1]``."""
     if not 0 < len(masks) <= MAX_MASKS or any(mask.size != packed_bytes(numel) for mask in masks):
         raise ValueError(f"need 1 to {MAX_MASKS} masks of {numel} coordinates, got {len(masks)}")
-    if compiled := library():
-        counts = np.zeros(len(masks) + 1, np.int64)
-        pointers = [compiled.read(np.ascontiguousarray(mask)) for mask in masks]
-        compiled.lib.maskreg_count_agreeing(
-            pointers, len(masks), packed_bytes(numel) // (PAD_BITS // 8), compiled.write(counts)
-        )
-        counts[0] = numel - counts.sum()
-        return counts
-    sums = np.zeros(numel, np.uint8)
-    for mask in masks:
-        sums += unpack(mask, numel)
-    return np.bincount(sums, minlength=len(masks) + 1)
+    compiled = library()
+    counts = np.zeros(len(masks) + 1, np.int64)
+    pointers = [compiled.read(np.ascontiguousarray(mask)) for mask in masks]
+    compiled.lib.maskreg_count_agreeing(
+        pointers, len(masks), packed_bytes(numel) // (PAD_BITS // 8), compiled.write(counts)
+    )
+    counts[0] = numel - counts.sum()
+    return counts
 
 
 def count_stripes(packed: Packed, start: int, numel: int, rows: Cells, columns: Cells) -> None:
     """Add a span of a matrix, from coordinate ``start``, to the counts of its rows, int64 ``[m]``, and columns."""
     if packed.size != packed_bytes(numel) or not 0 <= start <= start + numel <= rows.size * columns.size:
         raise ValueError(f"span [{start}, {start + numel}) is outside a matrix [{rows.size}, {columns.size}]")
-    if compiled := library():
-        compiled.lib.maskreg_count_stripes(
-            compiled.read(np.ascontiguousarray(packed)), start, numel,
-            columns.size, compiled.write(rows), compiled.write(columns),
-        )  # fmt: skip
-        return
-    row, column = np.divmod(start + np.flatnonzero(unpack(packed, numel)), columns.size)
-    rows += np.bincount(row, minlength=rows.size)
-    columns += np.bincount(column, minlength=columns.size)
+    compiled = library()
+    compiled.lib.maskreg_count_stripes(
+        compiled.read(np.ascontiguousarray(packed)), start, numel,
+        columns.size, compiled.write(rows), compiled.write(columns),
+    )  # fmt: skip
 
 
 def _checked(a: Packed, b: Packed) -> tuple[Packed, Packed]:

@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.analysis.contingency import CELLS
-from maskreg.mask.packed import unpack
 from maskreg.mask.rounding import CLASSES, classes_of
 from maskreg.native import Library, library
 
@@ -42,9 +41,6 @@ Labels = npt.NDArray[np.uint32]
 
 MAX_COUNTS = 1 << 24
 """Most counts of all rows, or of all columns: four cells of 64 classes in 65,536 lines."""
-
-_AT_ONCE = 1 << 10
-"""Lines of which counts become floats together."""
 
 
 class Points(NamedTuple):
@@ -96,13 +92,9 @@ class Lines:
 
     def add_listed(self, lines: npt.NDArray[np.uint32], keys: npt.NDArray[np.uint16]) -> None:
         """Add single coordinates, of classes for which there is room, by their lines and keys; see :class:`Listed`."""
-        if compiled := library():
-            counts, _pointers = self._described(compiled, self._by_class, CLASSES)
-            compiled.lib.maskreg_add_listed(counts, compiled.read(lines), compiled.read(keys), keys.size, self._shift)
-            return
-        for number in np.unique(keys // CELLS).tolist():
-            inside = keys // CELLS == number
-            np.add.at(self._by_class[number], (keys[inside] % CELLS, lines[inside] >> self._shift), 1)
+        compiled = library()
+        counts, _pointers = self._described(compiled, self._by_class, CLASSES)
+        compiled.lib.maskreg_add_listed(counts, compiled.read(lines), compiled.read(keys), keys.size, self._shift)
 
     def sums(self, weights: Floats) -> Floats:
         """Weighted sums of every line, float64 ``[lines, m]``.
@@ -113,22 +105,16 @@ class Lines:
         by_key = weights.reshape(-1, m)
         sums = np.empty((m, len(self)))
         by_class = [self._by_class[number] for number in sorted(self._by_class)]
-        if compiled := library():
-            # BLAS would do it with threads of its own, which wait for each other in loops.
-            counts, _pointers = self._described(compiled, dict(enumerate(by_class)), len(by_class))
-            step, most = compiled.lib.MASKREG_SUMS, compiled.lib.MASKREG_MOST_SUMS
-            for first in range(0, m, most):
-                some = by_key[:, first : first + most]
-                some = np.pad(some, ((0, 0), (0, -some.shape[1] % step)))
-                out = np.empty((some.shape[1], len(self)))
-                compiled.lib.maskreg_sum_lines(counts, compiled.read(some), some.shape[1], compiled.write(out))
-                sums[first : first + most] = out[: m - first]
-            return sums.T
-        # A few lines of all classes at a time, for which alone counts become floats.
-        for first in range(0, len(self), _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
-            tables = np.concatenate([counts[:, part] for counts in by_class]).astype(np.float64)
-            sums[:, part] = by_key.T @ tables
+        compiled = library()
+        # BLAS would do it with threads of its own, which wait for each other in loops.
+        counts, _pointers = self._described(compiled, dict(enumerate(by_class)), len(by_class))
+        step, most = compiled.lib.MASKREG_SUMS, compiled.lib.MASKREG_MOST_SUMS
+        for first in range(0, m, most):
+            some = by_key[:, first : first + most]
+            some = np.pad(some, ((0, 0), (0, -some.shape[1] % step)))
+            out = np.empty((some.shape[1], len(self)))
+            compiled.lib.maskreg_sum_lines(counts, compiled.read(some), some.shape[1], compiled.write(out))
+            sums[first : first + most] = out[: m - first]
         return sums.T
 
     def _described(self, compiled: Library, counts: Mapping[int, npt.NDArray[Any]], kinds: int) -> tuple[Any, Any]:
@@ -285,20 +271,6 @@ class Grid:
         return Points(numbers[self._points], *(line.astype(np.uint32) for line in lines))
 
 
-def count_grid(a: Packed, b: Packed, codes: Codes, start: int, shape: Shape) -> SpanGrid:
-    """Count a span of a tensor, from coordinate ``start``, by the source's bf16 codes."""
-    if library():
-        return _compiled(a, b, codes, codes.size, start, shape)
-    return _plain(a, b, classes_of(codes), start, shape)
-
-
-def count_unclassed(a: Packed, b: Packed, numel: int, start: int, shape: Shape) -> SpanGrid:
-    """Count a span of a tensor whose codes are not known: all coordinates are of class 0."""
-    if library():
-        return _compiled(a, b, None, numel, start, shape)
-    return _plain(a, b, np.zeros(numel, np.uint16), start, shape)
-
-
 def _frequent(codes: Codes) -> Counts:
     """Classes of at least one coordinate in 128, by a sample: which they are only changes how long counting takes."""
     sample = codes[:: max(1, codes.size // _SAMPLE)]
@@ -307,11 +279,16 @@ def _frequent(codes: Codes) -> Counts:
     return np.sort(most[counts[most] >= max(1, sample.size * _FREQUENT)])
 
 
-def _compiled(a: Packed, b: Packed, codes: Codes | None, numel: int, start: int, shape: Shape) -> SpanGrid:
+def count_grid(a: Packed, b: Packed, codes: Codes | None, numel: int, start: int, shape: Shape) -> SpanGrid:
+    """Count a span of a tensor, from coordinate ``start``, by the source's bf16 codes.
+
+    Without codes, which are not known then, all coordinates are of class 0.
+    """
     compiled = library()
-    assert compiled
     classes = np.zeros(1, np.int64) if codes is None else _frequent(codes)
-    first, stop = _rows_of(numel, start, shape)
+    # Rows as they are counted: the first, and one past the last.
+    along = shape.width * shape.height_run
+    first, stop = start // along, (start + numel - 1) // along + 1
     rows = np.zeros((stop - first, classes.size, CELLS), np.uint32)
     columns = np.zeros((classes.size, CELLS, shape.columns), np.uint32)
     numbers = classes.astype(np.uint16)
@@ -338,28 +315,3 @@ def _compiled(a: Packed, b: Packed, codes: Codes | None, numel: int, start: int,
         np.zeros(0, np.uint16) if codes is None else classes_of(codes[point * shape.step - start :: shape.step].copy())
     )
     return SpanGrid(cells, classes, first, rows, columns, rest, point, points)
-
-
-def _plain(a: Packed, b: Packed, classes: npt.NDArray[np.uint16], start: int, shape: Shape) -> SpanGrid:
-    first, stop = _rows_of(classes.size, start, shape)
-    row, column = np.divmod(start + np.arange(classes.size), shape.width)
-    row, column = row // shape.height_run - first, column // shape.width_run
-    present, slots = np.unique(classes, return_inverse=True)
-    keys = CELLS * slots + unpack(a, classes.size) + np.uint8(2) * unpack(b, classes.size)
-    size = CELLS * present.size
-    by_row = np.bincount(row * size + keys, minlength=(stop - first) * size)
-    by_column = np.bincount(keys * shape.columns + column, minlength=size * shape.columns)
-    rows = by_row.astype(np.uint32).reshape(stop - first, present.size, CELLS)
-    columns = by_column.astype(np.uint32).reshape(present.size, CELLS, shape.columns)
-    cells = np.zeros((CLASSES, CELLS), np.int64)
-    cells[present] = rows.sum(0, dtype=np.int64)
-    none = np.zeros(0, np.uint32)
-    listed, point = Listed(none, none, none.astype(np.uint16)), -(-start // shape.step)
-    points = classes[point * shape.step - start :: shape.step].copy()
-    return SpanGrid(cells, present.astype(np.int64), first, rows, columns, listed, point, points)
-
-
-def _rows_of(numel: int, start: int, shape: Shape) -> tuple[int, int]:
-    """Rows of a span as they are counted: the first, and one past the last."""
-    along = shape.width * shape.height_run
-    return start // along, (start + numel - 1) // along + 1

@@ -111,42 +111,29 @@ def fitted(points: Points, moved: Sequence[Floats]) -> Floats:
 def _sums(points: Points, effects: Sequence[Floats], axis: int) -> tuple[Floats, Floats]:
     """Chances and slopes, summed over each class, row or column."""
     labels, count = points[axis], effects[axis].size
-    if compiled := library():
-        sums = np.zeros((count, 4, 2))
-        compiled.lib.maskreg_sum_flips(*_described(points, effects), compiled.read(labels), compiled.write(sums))
-        chances, rises = sums.sum(1).T
-        return chances, rises * _PER_STEP
-    chances, rises = _plain(points, effects)
-    return totals_of(labels, chances, count), totals_of(labels, rises, count) * _PER_STEP
+    compiled = library()
+    sums = np.zeros((count, 4, 2))
+    compiled.lib.maskreg_sum_flips(*_described(points, effects), compiled.read(labels), compiled.write(sums))
+    chances, rises = sums.sum(1).T
+    return chances, rises * _PER_STEP
 
 
 def _chances(points: Points, effects: Sequence[Floats]) -> Floats:
-    if compiled := library():
-        chances = np.empty(points.classes.size)
-        compiled.lib.maskreg_find_flips(*_described(points, effects), compiled.write(chances))
-        return chances
-    return _plain(points, effects)[0]
+    compiled = library()
+    chances = np.empty(points.classes.size)
+    compiled.lib.maskreg_find_flips(*_described(points, effects), compiled.write(chances))
+    return chances
 
 
 def _described(points: Points, effects: Sequence[Floats]) -> tuple[object, object]:
     """What kernels are told of both; the arrays have to stay."""
     compiled = library()
-    assert compiled
     return (
         compiled.ffi.new("maskreg_points *", [*map(compiled.read, points), points.classes.size]),
         compiled.ffi.new(
             "maskreg_effects *", [*map(compiled.read, effects), compiled.read(_F), _LOW, _PER_STEP, _STEPS]
         ),
     )
-
-
-def _plain(points: Points, effects: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Chances, and how much they rise by a step."""
-    x = sum(own[labels] for own, labels in zip(effects, points, strict=True))
-    place = np.clip((x - _LOW) * _PER_STEP, 0, _STEPS)
-    at = np.minimum(place.astype(np.int64), _STEPS - 1)
-    rises = _F[at + 1] - _F[at]
-    return _F[at] + rises * (place - at), rises
 
 
 _FEWEST = 128

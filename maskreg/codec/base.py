@@ -46,6 +46,8 @@ def grid_at(shape: Sequence[int], start: int) -> Grid:
 
 
 Codes = npt.NDArray[np.uint16]
+Bits = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int8]
 Block = bytes | memoryview
 
 

@@ -33,8 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.base import Grid
-from maskreg.codec.bits import Ints
+from maskreg.codec.base import Grid, Ints
 from maskreg.native import Library
 
 PLAIN_CLASSES = 16
@@ -129,29 +128,3 @@ class Matrix(NamedTuple):
 def rows_of(grid: Grid, n: int) -> int:
     """Rows that a span of ``n`` coordinates touches."""
     return -(-(grid.column + n) // grid.width)
-
-
-def classify(
-    codes: npt.NDArray[np.uint16], position: int, contexts: Contexts, cells: npt.NDArray[np.uint8], flips: Ints
-) -> None:
-    """Fill cells, and flips, -1 where the ULP step is flipped, as NumPy computes them.
-
-    Kernels do the same tile by tile: native/src/contexts.c. ``position``: of the first coordinate, counted from the
-    first column of the block's first row.
-    """
-    rows, columns = np.divmod(np.arange(position, position + codes.size), contexts.grid.width)
-    exponents = (codes >> 7 & 0xFF).astype(np.int64)
-    if contexts.scaled:
-        levels = 2 * exponents - contexts.base - contexts.row_scales[rows] - contexts.column_scales[columns]
-        cells[:] = np.clip(levels, 0, SCALED_CLASSES - 1)
-    else:
-        cells[:] = np.clip(exponents - (contexts.base >> 1), 0, PLAIN_CLASSES - 1)
-    flips[:] = 0
-    if contexts.rank:
-        predicted = np.zeros(codes.size, np.int16)
-        for of_rows, of_columns in zip(contexts.row_factors, contexts.column_factors, strict=True):
-            predicted += of_rows[rows].astype(np.int16) * of_columns[columns]
-        sizes = sum((np.abs(predicted) >= bound).astype(np.uint8) for bound in contexts.bounds)
-        cells[:] = SIZES * cells + sizes
-        # -1 where the sign bits differ: arithmetic shifts make 0 or -1 of each.
-        flips[:] = (predicted >> 15) ^ (codes.view(np.int16) >> 15)

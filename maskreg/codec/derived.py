@@ -8,7 +8,7 @@
 Where all weights were multiplied by 2, say, the inner block of a scaled one is "same": 20 bytes in all. An inner block
 has a kind with a lower number, so there are few within each other.
 
-This is NumPy alone: such blocks are rare, and most of their time goes into inner blocks.
+There are no kernels for these: such blocks are rare, and most of their time goes into inner blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from maskreg.codec.base import FLAT, Block, Codes, Grid
 from maskreg.codec.contexts import rows_of
 from maskreg.codec.layout import APART, HEAD_BYTES, ROWS, SCALED, ZEROED, Head
-from maskreg.codec.movers import LOGARITHM_BITS, weighed_logarithms
+from maskreg.codec.movers import LOGARITHM_BITS, LOGARITHMS
 from maskreg.errors import CorruptError
 
 Encode = Callable[[Codes, Codes, Grid, int], bytes]
@@ -164,9 +164,22 @@ def _distances(source: Codes, target: Codes) -> npt.NDArray[np.float64]:
 def apart_bytes(target: Codes) -> int:
     """About how long a block without the source would be: 8 bits and the entropy of the exponents."""
     sample = target[:: max(1, target.size // _SAMPLED)] >> 7 & 0xFF
-    counts = weighed_logarithms(np.append(np.bincount(sample), sample.size).astype(np.int64))
-    bits = 8 + (int(counts[-1]) - int(counts[:-1].sum())) / (sample.size << LOGARITHM_BITS)
+    weighed = _weighed_logarithms(np.append(np.bincount(sample), sample.size).astype(np.int64))
+    bits = 8 + (int(weighed[-1]) - int(weighed[:-1].sum())) / (sample.size << LOGARITHM_BITS)
     return int(target.size * bits / 8)
+
+
+def _weighed_logarithms(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Of each count of less than 2^31, c log2(c)."""
+    counted = np.maximum(counts, 1)
+    octave = np.frexp(counted)[1].astype(np.int64) - 1
+    fraction = (counted << 31 - octave) - (1 << 31)
+    index, rest = fraction >> 23, fraction >> 7 & 0xFFFF
+    low = LOGARITHMS[index].astype(np.int64)
+    weighed: npt.NDArray[np.int64] = counts * (
+        (octave << LOGARITHM_BITS) + low + ((LOGARITHMS[index + 1] - low) * rest >> 16)
+    )
+    return weighed
 
 
 def encode_apart(source: Codes, target: Codes, encode: Encode) -> bytes:

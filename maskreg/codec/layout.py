@@ -17,11 +17,11 @@ The directory has two u32 per sub-block, its words and its extra bits; that says
 
 The model of a coded block is its contexts and tables, as bits (FORMAT.md section 5.2). Scales and factors are *lines*
 of small signed integers, one per row or column. A line begins with its Rice parameter k in 3 bits, the one under which
-it is shortest; see :mod:`maskreg.codec.bits`.
+it is shortest.
 
 Everything here comes from outside, so all of it is checked before it is used. Headers are checked here for all; model
-and directory of a coded block are read twice: by :class:`Layout` for NumPy and for GPUs, and on the CPU by the kernel,
-which refuses what Layout refuses, in the same words.
+and directory of a coded block are read twice: by :class:`Layout` for GPUs, and on the CPU by the kernel, which refuses
+what Layout refuses, in the same words.
 """
 
 from __future__ import annotations
@@ -33,16 +33,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.base import Grid
-from maskreg.codec.bits import PLAIN_BITS, Bits, Ints, Reader, best_rice, fixed, pack_flags, rice
-from maskreg.codec.contexts import MAX_FACTOR, MAX_RANK, MAX_SCALE, SIZES, TILE, Contexts, rows_of
-from maskreg.codec.rans import LANES, TOKENS
-from maskreg.codec.tables import MAX_TABLES, Tables, pack_tables, unpack_tables
+from maskreg.codec.base import Bits, Grid
+from maskreg.codec.contexts import MAX_RANK, TILE, Contexts, rows_of
+from maskreg.codec.tables import MAX_TABLES, Tables
+from maskreg.codec.ulp_steps import TOKENS
 from maskreg.errors import CorruptError
 from maskreg.native import Library, library
 from maskreg.tensors.info import BLOCK_NUMEL
-
-_BOUND_BITS = 15
 
 _VALUE_BYTES = 2
 """More than a scale or factor takes: the best Rice parameter is no worse than 7, under which it takes 9 bits."""
@@ -76,31 +73,23 @@ class ModelShape(NamedTuple):
 
 def side_bits(contexts: Contexts) -> int:
     """Bits that scales and factors take."""
-    if compiled := library():
-        structure, _arrays = _structure(compiled, contexts, None)
-        bits: int = compiled.lib.maskreg_side_bits(structure)
-        return bits
-    return sum(PLAIN_BITS + best_rice(line)[1] for line in _lines(contexts))
+    compiled = library()
+    structure, _arrays = _structure(compiled, contexts, None)
+    bits: int = compiled.lib.maskreg_side_bits(structure)
+    return bits
 
 
 def pack_model(model: Model) -> bytes:
     """The model as bits, padded to a byte."""
     contexts, tables = model.contexts, model.tables
-    if compiled := library():
-        structure, _arrays = _structure(compiled, contexts, tables)
-        values = (contexts.rank + contexts.scaled) * (structure.rows + structure.width)
-        packed = np.empty(
-            _VALUE_BYTES * values + len(tables.of_cell) + len(tables.freqs) * _TABLE_BYTES + _SPARE_BYTES, np.uint8
-        )
-        bits = compiled.lib.maskreg_pack_model(structure, compiled.write(packed))
-        return packed[: -(-bits // 8)].tobytes()
-    flags = []
-    for line in _lines(contexts):
-        plain, _ = best_rice(line)
-        flags += [fixed(plain, PLAIN_BITS), rice(line, plain)]
-    if contexts.rank:
-        flags.append(fixed(contexts.bounds, _BOUND_BITS))
-    return pack_flags(flags + pack_tables(tables))
+    compiled = library()
+    structure, _arrays = _structure(compiled, contexts, tables)
+    values = (contexts.rank + contexts.scaled) * (structure.rows + structure.width)
+    packed = np.empty(
+        _VALUE_BYTES * values + len(tables.of_cell) + len(tables.freqs) * _TABLE_BYTES + _SPARE_BYTES, np.uint8
+    )
+    bits = compiled.lib.maskreg_pack_model(structure, compiled.write(packed))
+    return packed[: -(-bits // 8)].tobytes()
 
 
 def unpack_model(packed: Bits, shape: ModelShape) -> Model | None:
@@ -113,37 +102,10 @@ def unpack_model(packed: Bits, shape: ModelShape) -> Model | None:
     row_factors, column_factors = (np.zeros((rank, length), np.int8) for length in (rows, grid.width))
     contexts = Contexts(grid, shape.base, row_scales, column_scales, row_factors, column_factors)
     tables = Tables(np.zeros(contexts.cells, np.uint8), np.zeros((shape.tables, TOKENS), np.uint16))
-    if compiled := library():
-        structure, _arrays = _structure(compiled, contexts, tables)
-        end = compiled.lib.maskreg_unpack_model(compiled.read(packed), packed.size, structure)
-    else:
-        end = _fill(Reader(packed), contexts, tables)
+    compiled = library()
+    structure, _arrays = _structure(compiled, contexts, tables)
+    end = compiled.lib.maskreg_unpack_model(compiled.read(packed), packed.size, structure)
     return Model(contexts, tables) if end >= 0 and -(-end // 8) == packed.size else None
-
-
-def _fill(reader: Reader, contexts: Contexts, tables: Tables) -> int:
-    """Fill contexts and tables; returns the bit after them, or -1 when they are invalid."""
-    for number, line in enumerate(_lines(contexts)):
-        most = MAX_SCALE if contexts.scaled and number < 2 else MAX_FACTOR
-        values = reader.rice(line.size, reader.fixed(PLAIN_BITS), most)
-        if values is None:
-            return -1
-        line[:] = values
-    if contexts.rank:
-        contexts.bounds[:] = [reader.fixed(_BOUND_BITS) for _ in range(SIZES - 1)]
-    unpacked = unpack_tables(reader, len(tables.of_cell), len(tables.freqs))
-    if unpacked is None:
-        return -1
-    tables.of_cell[:], tables.freqs[:] = unpacked.of_cell, unpacked.freqs
-    return reader.at
-
-
-def _lines(contexts: Contexts) -> list[Ints]:
-    """Scales if there are any, then factors component by component; rows before columns."""
-    lines = [contexts.row_scales, contexts.column_scales] if contexts.scaled else []
-    for pair in zip(contexts.row_factors, contexts.column_factors, strict=True):
-        lines += pair
-    return lines
 
 
 def _structure(compiled: Library, contexts: Contexts, tables: Tables | None) -> tuple[Any, Any]:
@@ -165,6 +127,12 @@ def _structure(compiled: Library, contexts: Contexts, tables: Tables | None) -> 
 SAME, RAW, CODED, SPARSE = 0, 1, 2, 3
 SCALED, APART, ZEROED, ROWS = 4, 5, 6, 7
 """Kinds of blocks. The second four hold other blocks, of a lower kind: derived.py."""
+
+LANES = 16
+"""Coders of a sub-block, which take turns."""
+
+LOWEST_STATE = 1 << 16
+"""A lane's state before the first token is coded and after the last is decoded; between tokens it is no smaller."""
 
 STATE_BYTES = 4 * LANES
 """Bytes at the beginning of a sub-block: the states of its lanes."""

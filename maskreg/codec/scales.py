@@ -21,13 +21,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.bits import Ints
+from maskreg.codec.base import Ints
 from maskreg.codec.contexts import MAX_SCALE, Matrix
 from maskreg.codec.ulp_steps import MIDDLE
 from maskreg.native import library
-
-_SEEN = 384  # coordinates of a row or column that are sampled for their exponents, about; measured
-_RUN = 32  # coordinates that are sampled side by side in a row
 
 _WINDOW = 64
 """Half exponents that are distinguished, up to the highest that occurs: all weights that matter lie in 32 binades."""
@@ -53,72 +50,35 @@ def count_moved(matrix: Matrix) -> tuple[Counts32, Counts32]:
     """Moved coordinates of each row and of each column, int32 ``[rows]`` and ``[width]``."""
     source, tokens, rows, width, column = matrix
     by_row, by_column = np.empty(rows, np.int32), np.empty(width, np.int32)
-    if compiled := library():
-        compiled.lib.maskreg_count_moved(
-            compiled.read(tokens), source.size, rows, width, column, compiled.write(by_row), compiled.write(by_column)
-        )
-        return by_row, by_column
-    moved = np.zeros(rows * width, np.int32)
-    moved[column : column + tokens.size] = tokens != MIDDLE
-    by_row[:], by_column[:] = (moved.reshape(rows, width).sum(axis=axis) for axis in (1, 0))
+    compiled = library()
+    compiled.lib.maskreg_count_moved(
+        compiled.read(tokens), source.size, rows, width, column, compiled.write(by_row), compiled.write(by_column)
+    )
     return by_row, by_column
 
 
 def fit_rows(matrix: Matrix, expected: Expected, moved: Counts32) -> Ints:
     """The shift of each row, int8 ``[rows]``. ``moved``: int32 ``[rows]``, how many coordinates moved."""
     source, _, rows, width, column = matrix
-    if compiled := library():
-        shifts = np.empty(rows, np.int8)
-        compiled.lib.maskreg_fit_rows(
-            compiled.read(source), source.size, rows, width, column,
-            expected.lowest, compiled.read(expected.rates), compiled.read(moved), compiled.write(shifts),
-        )  # fmt: skip
-        return shifts
-    histograms, shares = np.zeros((rows, _WINDOW), np.int64), np.zeros(rows)
-    # Runs of neighbors, which lie in one line of the cache.
-    sampled = np.arange(width) % (_RUN * max(1, width // _SEEN)) < _RUN
-    for row in range(rows):
-        own = source[max(0, row * width - column) : (row + 1) * width - column]
-        levels = _levels(own[sampled[: own.size]], expected.lowest)
-        histograms[row] = np.bincount(levels, minlength=_WINDOW)
-        shares[row] = int(moved[row]) * levels.size / own.size
-    return _best_shifts(histograms, shares, expected.rates)
+    compiled = library()
+    shifts = np.empty(rows, np.int8)
+    compiled.lib.maskreg_fit_rows(
+        compiled.read(source), source.size, rows, width, column,
+        expected.lowest, compiled.read(expected.rates), compiled.read(moved), compiled.write(shifts),
+    )  # fmt: skip
+    return shifts
 
 
 def fit_columns(matrix: Matrix, row_scales: Ints, expected: Expected, moved: Counts32) -> Ints:
     """The shift of each column, given the rows' scales, int8 ``[width]``."""
     source, _, rows, width, column = matrix
-    if compiled := library():
-        shifts = np.empty(width, np.int8)
-        compiled.lib.maskreg_fit_columns(
-            compiled.read(source), source.size, rows, width, column, expected.lowest,
-            compiled.read(row_scales), compiled.read(expected.rates), compiled.read(moved), compiled.write(shifts),
-        )  # fmt: skip
-        return shifts
-    histograms = np.zeros((width, _WINDOW), np.int64)
-    sampled = range(0, rows, max(1, rows // _SEEN))
-    for row in sampled:
-        first = row * width - column
-        own = source[max(0, first) : first + width]
-        columns = np.arange(own.size) + max(0, -first)
-        histograms[columns, _levels(own, expected.lowest + int(row_scales[row]))] += 1
-    return _best_shifts(histograms, moved * np.int64(len(sampled)) / rows, expected.rates)
-
-
-def _levels(codes: npt.NDArray[np.uint16], lowest: int) -> npt.NDArray[np.int64]:
-    """Twice the exponents, from ``lowest`` on."""
-    return np.clip(2 * (codes >> 7 & 0xFF).astype(np.int64) - lowest, 0, _WINDOW - 1)
-
-
-def _best_shifts(histograms: Counts, moved: npt.NDArray[np.float64], rates: npt.NDArray[np.int16]) -> Ints:
-    """For each line the lowest shift whose prediction is closest to ``moved``, int8 ``[n]``.
-
-    Histograms of sampled coordinates by level count no more than 767, so predictions fit 32 bits.
-    """
-    by_shift = np.lib.stride_tricks.sliding_window_view(rates, _WINDOW)[::-1]
-    predicted = histograms @ by_shift.T.astype(np.int64)
-    closest: Ints = np.argmin(np.abs(predicted - moved[:, None] * _UNIT), axis=1).astype(np.int8)
-    return closest - np.int8(MAX_SCALE)
+    compiled = library()
+    shifts = np.empty(width, np.int8)
+    compiled.lib.maskreg_fit_columns(
+        compiled.read(source), source.size, rows, width, column, expected.lowest,
+        compiled.read(row_scales), compiled.read(expected.rates), compiled.read(moved), compiled.write(shifts),
+    )  # fmt: skip
+    return shifts
 
 
 def fit_scales(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints]:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from maskreg.codec.base import Block, Codes, Movers
-from maskreg.codec.bits import pack_bits
 from maskreg.codec.layout import HEAD_BYTES, SPARSE, Head, sub_block_numel
 from maskreg.codec.movers import (
     CLASSES,
@@ -30,14 +29,11 @@ from maskreg.codec.movers import (
     USUAL_STEPS,
     Hazards,
     Indexes,
-    Numbers,
-    choose_indexes,
     decode_movers,
     encode_movers,
     movers_structure,
     pack_indexes,
     unpack_indexes,
-    weighed_logarithms,
 )
 from maskreg.codec.ulp_steps import EXPONENTS, Counts
 from maskreg.errors import CorruptError
@@ -48,7 +44,6 @@ _WORD_BYTES, _ONES_BITS = 4, 5
 NO_ONES = 31
 """Stored where movers of any exponent may move by more than one ULP."""
 
-_CLASS_BITS = 3  # about what a hazard takes
 _MODEL_BYTES = 256  # more than a model takes
 _PART_BYTES = 3_000  # least bytes of a sub-block of several, since each takes 12 more
 _MOST_PARTS = 8  # sub-blocks that decode side by side on one core
@@ -59,11 +54,6 @@ _ALIKE = 1 << 15
 
 _SAMPLED = ((1 << 20, 8), (1 << 17, 2))
 """Of the tiles of a block of at least so many coordinates, exponents are counted in one of so many."""
-
-_TILE = 1 << 10
-
-_FIRSTS = np.arange(EXPONENTS - CLASSES + 1)
-_LASTS = _FIRSTS + CLASSES - 1  # exponents of the first and the last class, of every window
 
 
 class SparseModel(NamedTuple):
@@ -103,8 +93,10 @@ def write_sparse(source: Codes, movers: Movers, model: SparseModel, count: int) 
     parts = encode_movers(source, movers, model.hazards(), sub_block_numel(n, count))
     sizes = [(len(part) - STATE_BYTES) // _WORD_BYTES for part in parts] if len(parts) > 1 else []
     head = Head(n, SPARSE, len(parts), model.first, model.indexes.size).pack()
-    packed = pack_bits([(model.ones, _ONES_BITS), *pack_indexes(model.indexes)])
-    return b"".join([head, packed, np.array(sizes, "<u4").tobytes(), *parts])
+    indexes, bits = pack_indexes(model.indexes)
+    packed = model.ones | indexes << _ONES_BITS
+    packed_bytes = packed.to_bytes(-(-(_ONES_BITS + bits) // 8), "little")
+    return b"".join([head, packed_bytes, np.array(sizes, "<u4").tobytes(), *parts])
 
 
 def count_movers(source: Codes, movers: Movers) -> Counts:
@@ -114,18 +106,11 @@ def count_movers(source: Codes, movers: Movers) -> Counts:
     """
     n, counts = source.size, np.zeros((3, EXPONENTS), np.int64)
     every = next((every for least, every in _SAMPLED if n >= least), 1)
-    if compiled := library():
-        own = movers_structure(compiled, movers)
-        compiled.lib.maskreg_count_movers(
-            compiled.read(source), n, every, own, movers.positions.size, compiled.write(counts)
-        )
-    else:
-        exponents, before = source >> 7 & 0xFF, source[movers.positions]
-        # A change of sign is no single ULP, not even from 7fff to 8000 or from ffff to 0000, neighbors as numbers.
-        far = (movers.codes - before + np.uint16(1) > 2) | ((before ^ movers.codes) > 0x7FFF)
-        sampled = np.arange(n) // _TILE % every == 0
-        for own, chosen in zip(counts, (sampled, movers.positions, movers.positions[far]), strict=True):
-            own += np.bincount(exponents[chosen], minlength=EXPONENTS)
+    compiled = library()
+    own = movers_structure(compiled, movers)
+    compiled.lib.maskreg_count_movers(
+        compiled.read(source), n, every, own, movers.positions.size, compiled.write(counts)
+    )
     counts[0] = counts[0] * n // counts[0].sum()
     return counts
 
@@ -136,40 +121,18 @@ def choose_hazards(counts: Counts) -> tuple[int, Indexes, int]:
     Windows are compared by the entropy of their classes: of the exponents inside, and of the sums at both ends.
     Bits count in :data:`~maskreg.codec.movers.LOGARITHM_BITS`.
     """
-    if compiled := library():
-        chosen, least = np.empty(CLASSES + 1, np.uint8), compiled.ffi.new("int64_t *")
-        classes: int = compiled.lib.maskreg_choose_hazards(
-            compiled.read(counts), *_tables(compiled), compiled.write(chosen), least
-        )
-        return int(chosen[0]), chosen[1 : classes + 1], int(least[0])
-    moved = counts[1]
-    sides = np.stack([np.maximum(counts[0], moved), moved])
-    lower, last = sides.cumsum(axis=1), int(np.flatnonzero(moved)[-1])
-    higher = lower[:, -1:] - lower + sides
-    own, below, above = _entropy(np.stack([sides, lower, higher], axis=1))
-    before = np.concatenate([[0], own.cumsum()])
-    used = np.minimum(np.maximum(last - _FIRSTS + 1, 1), CLASSES)
-    bits = (
-        below[_FIRSTS] + before[_LASTS] - before[_FIRSTS + 1] + above[_LASTS] + (_CLASS_BITS * used << LOGARITHM_BITS)
+    compiled = library()
+    chosen, least = np.empty(CLASSES + 1, np.uint8), compiled.ffi.new("int64_t *")
+    classes: int = compiled.lib.maskreg_choose_hazards(
+        compiled.read(counts), *_tables(compiled), compiled.write(chosen), least
     )
-    first = int(bits.argmin())
-    sums = sides[:, first : first + CLASSES].copy()
-    sums[:, 0], sums[:, -1] = lower[:, first], higher[:, first + CLASSES - 1]
-    return first, *choose_indexes(sums[1], sums[0])
+    return int(chosen[0]), chosen[1 : classes + 1], int(least[0])
 
 
 @cache
 def _tables(compiled: Library) -> tuple[Any, ...]:
     """Those that all blocks share."""
     return tuple(compiled.read(table) for table in (LOGARITHMS, COSTS, USUAL_STEPS))
-
-
-def _entropy(counts: Counts) -> Numbers:
-    """How long it is to say which coordinates move; ``[2, ...]``, all and those that move."""
-    total, moved = counts
-    whole, *split = weighed_logarithms(np.stack([total, moved, total - moved]))
-    bits: Numbers = whole - split[0] - split[1]
-    return bits
 
 
 class SparseLayout:

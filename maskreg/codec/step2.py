@@ -8,7 +8,7 @@ Encoding a block:
     for each plan: exponents alone; with factors; with scales                                    contexts.py
         classify_all                     a cell per coordinate, flipped tokens                   subblocks.py
         build_tables                     cells share tables; estimated bits                      tables.py
-    the cheapest plan: model, directory, sub-blocks                                              rans.py, layout.py
+    the cheapest plan: model, directory, sub-blocks                                              layout.py
     by a factor, zeros, rows, unrelated  a block from where that is known                        derived.py
     not smaller than the codes           "raw": 8 bytes and the codes
 
@@ -62,20 +62,18 @@ from maskreg.codec.layout import (
 )
 from maskreg.codec.movers import (
     LOGARITHM_BITS,
+    LOGARITHMS,
     NONE,
     changed,
     find_movers,
-    logarithms,
     merged,
     swapped,
-    weighed_logarithms,
 )
-from maskreg.codec.rans import TOKENS, slots_of
 from maskreg.codec.scales import fit_scales, vary
 from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
 from maskreg.codec.subblocks import Pair, classify_all, decode_coded, encode_sub_blocks, most_bytes
-from maskreg.codec.tables import build_tables, plain_window
-from maskreg.codec.ulp_steps import EXPONENTS, LITERAL, MIDDLE, Counts, tokens_of
+from maskreg.codec.tables import build_tables, plain_window, slots_of
+from maskreg.codec.ulp_steps import EXPONENTS, LITERAL, MIDDLE, TOKENS, Counts, tokens_of
 from maskreg.errors import CorruptError
 from maskreg.extras import install_command
 from maskreg.native import library
@@ -159,14 +157,11 @@ def count_differing(source: Codes, target: Codes | Movers, length: int, stride: 
         begins = np.arange(0, source.size - length + 1, stride, dtype=np.uint32)
         before, after = (np.searchsorted(target.positions, at) for at in (begins, begins + np.uint32(length)))
         return int((after - before).sum())
-    if compiled := library():
-        differing: int = compiled.lib.maskreg_count_differing(
-            compiled.read(source), compiled.read(target), source.size, length, stride
-        )
-        return differing
-    starts = np.arange(0, source.size - length + 1, stride)
-    own = (starts[:, None] + np.arange(length)).reshape(-1)
-    return int(np.count_nonzero(source[own] != target[own]))
+    compiled = library()
+    differing: int = compiled.lib.maskreg_count_differing(
+        compiled.read(source), compiled.read(target), source.size, length, stride
+    )
+    return differing
 
 
 def _has_lines(rows: Counts, columns: Counts) -> bool:
@@ -179,26 +174,19 @@ def _has_lines(rows: Counts, columns: Counts) -> bool:
 def count_lines(n: int, movers: Movers, grid: Grid) -> tuple[Counts, Counts]:
     """Movers of each row and of each column of a block of ``n`` coordinates; int64 ``[rows]`` and ``[width]``."""
     rows, columns = np.zeros(rows_of(grid, n), np.int64), np.zeros(grid.width, np.int64)
-    if compiled := library():
-        compiled.lib.maskreg_count_lines(
-            compiled.read(movers.positions), movers.positions.size, grid.width, grid.column, compiled.write(rows),
-            compiled.write(columns),
-        )  # fmt: skip
-        return rows, columns
-    of_row, of_column = np.divmod(movers.positions.astype(np.int64) + grid.column, grid.width)
-    np.add.at(rows, of_row, 1)
-    np.add.at(columns, of_column, 1)
+    compiled = library()
+    compiled.lib.maskreg_count_lines(
+        compiled.read(movers.positions), movers.positions.size, grid.width, grid.column, compiled.write(rows),
+        compiled.write(columns),
+    )  # fmt: skip
     return rows, columns
 
 
 def gain_of_lines(movers: Counts) -> int:
     """How much it saves to know how many movers each line has, in bits of movers.py."""
-    if compiled := library():
-        gain: int = compiled.lib.maskreg_gain_of_lines(compiled.read(movers), movers.size, logarithms(compiled))
-        return gain
-    total = movers.sum()
-    known, unknown, even = (weighed_logarithms(counts) for counts in (movers, total, np.array(movers.size)))
-    return int(known.sum() - unknown + even // movers.size * total)
+    compiled = library()
+    gain: int = compiled.lib.maskreg_gain_of_lines(compiled.read(movers), movers.size, compiled.read(LOGARITHMS))
+    return gain
 
 
 @cache
@@ -386,8 +374,6 @@ class _Encoder:
 
     def encode(self) -> bytes:
         plan = self._best()
-        tables = plan.model.tables
-        slots = slots_of(tables.freqs, tables.of_cell)
         n = self._values.size
         count = _sub_blocks(n, plan.bits / n)
         size = sub_block_numel(n, count)
@@ -395,7 +381,7 @@ class _Encoder:
         block = _BUFFERS.bytes("block", len(head) + most_bytes(n, size))
         block[: len(head)] = np.frombuffer(head, np.uint8)
         own = Pair(self._context, self._values, plan.keys, size)
-        return block[: len(head) + encode_sub_blocks(own, slots, block[len(head) :])].tobytes()
+        return block[: len(head) + encode_sub_blocks(own, slots_of(plan.model.tables), block[len(head) :])].tobytes()
 
     def _best(self) -> _Plan:
         """The cheapest of exponents alone, with factors, and with scales."""

@@ -44,11 +44,11 @@ import triton
 import triton.language as tl
 
 from maskreg.codec.contexts import MAX_CELLS, PLAIN_CLASSES, SCALED_CLASSES, SIZES, Contexts
-from maskreg.codec.layout import STATE_BYTES, Layout
+from maskreg.codec.layout import LANES, LOWEST_STATE, STATE_BYTES, Layout
 from maskreg.codec.movers import CHANCE_BITS, CLASSES, LIMIT, MOST_LONGER, POWERS, SURVIVAL_BITS, survival
 from maskreg.codec.movers import STATE_BYTES as SPARSE_STATE_BYTES
-from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS
-from maskreg.codec.ulp_steps import EXPONENTS, FEWER_BITS, LITERAL, LITERAL_BITS, MIDDLE, NEAREST
+from maskreg.codec.tables import SLOTS, TABLE_BITS
+from maskreg.codec.ulp_steps import EXPONENTS, FEWER_BITS, LITERAL, LITERAL_BITS, MIDDLE, NEAREST, TOKENS
 from maskreg.errors import CorruptError
 from maskreg.tensors.bus import down, up
 
@@ -234,7 +234,7 @@ def _classify(
         cell from exponent and scales; prediction = sum over components; cell = 8 * cell + bounds reached
         lookup[i] = table_of_cell[cell] | (prediction and weight differ in sign) << 7
 
-    :func:`maskreg.codec.contexts.classify` does the same in 16 bits, which are never exceeded, so 32 agree.
+    The CPU's kernel does the same in 16 bits, which are never exceeded, so 32 agree.
     """
     block = tl.program_id(1)
     model = models + block * FIELDS
@@ -464,7 +464,7 @@ def _survival(hazard: tl.tensor, table: tl.tensor, COARSE: tl.constexpr, SURVIVA
 
 @_kernel
 def _goal(number: tl.tensor, table: tl.tensor, COARSE: tl.constexpr, SURVIVAL_BITS: tl.constexpr) -> tl.tensor:
-    """:func:`maskreg.codec.movers.hazard_of`: the 64 hazards that it lies among, then which of them."""
+    """The least hazard whose survival is no more than a number: the 64 that it lies among, then which of them."""
     above = tl.load(table + tl.arange(0, COARSE)) > number
     first = 64 * (tl.sum(above.to(tl.int64), axis=0) - 1)
     among = _survival(first + tl.arange(0, 64), table, COARSE, SURVIVAL_BITS) > number

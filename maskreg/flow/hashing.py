@@ -23,7 +23,8 @@ def hashes_after(before: Codes, movers: Movers, known: LeafHashes | None = None)
 
     ``known``: the leaf hashes of the block as it is; without them, leaves in which nothing moves are hashed too.
     """
-    if (compiled := library()) and not 0 < before.size % LEAF_NUMEL <= _SHORT:
+    if not 0 < before.size % LEAF_NUMEL <= _SHORT:
+        compiled = library()
         count = -(-before.size // LEAF_NUMEL)
         hashes = np.empty((count, FINGERPRINT_BYTES), np.uint8) if known is None else known.copy()
         replaced = np.empty_like(movers.codes)

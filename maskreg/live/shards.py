@@ -27,7 +27,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from maskreg.errors import UsageError
-from maskreg.mask.packed import pack, packed_bytes, unpack
+from maskreg.mask.packed import packed_bytes
 from maskreg.native import library
 
 
@@ -196,17 +196,12 @@ def cut(packed: npt.NDArray[np.uint8], part: Part) -> tuple[npt.NDArray[np.uint8
     """The mask of a part of a tensor. The kernel takes no memory beside the result: native/src/parts.c."""
     if packed.size != packed_bytes(part.whole_numel):
         raise ValueError(f"{packed.size} bytes cannot be the mask of {part.whole_numel} coordinates")
-    if compiled := library():
-        bits = np.empty(packed_bytes(part.numel), np.uint8)
-        before, inside = np.empty(part.count, np.int64), np.empty(part.count, np.int64)
-        total: int = compiled.lib.maskreg_cut(
-            compiled.read(np.ascontiguousarray(packed)), packed.size // 8,
-            part.first, part.stride, part.length, part.count,
-            compiled.write(bits), compiled.write(before), compiled.write(inside),
-        )  # fmt: skip
-        return bits, Order(total, before, inside)
-    moved = unpack(packed, part.whole_numel)
-    masked, starts = np.flatnonzero(moved), part.first + part.stride * np.arange(part.count)
-    before, upto = (np.searchsorted(masked, ends) for ends in (starts, starts + part.length))
-    spans = moved[starts[:, None] + np.arange(part.length)]
-    return pack(spans), Order(masked.size, before, upto - before)
+    compiled = library()
+    bits = np.empty(packed_bytes(part.numel), np.uint8)
+    before, inside = np.empty(part.count, np.int64), np.empty(part.count, np.int64)
+    total: int = compiled.lib.maskreg_cut(
+        compiled.read(np.ascontiguousarray(packed)), packed.size // 8,
+        part.first, part.stride, part.length, part.count,
+        compiled.write(bits), compiled.write(before), compiled.write(inside),
+    )  # fmt: skip
+    return bits, Order(total, before, inside)

@@ -36,8 +36,8 @@ Packed = npt.NDArray[np.uint8]
 
 _Words = npt.NDArray[np.uint64]
 
-_MAX_MASKS = 255
-"""Masks that the kernel counts: 8 bits for each coordinate."""
+_MAX_MASKS = 65_535
+"""Masks that the kernel counts: 16 bits for each coordinate."""
 
 
 def both(masks: Sequence[Packed]) -> Packed:
@@ -62,37 +62,13 @@ def odd(masks: Sequence[Packed]) -> Packed:
 
 
 def at_least(k: int, masks: Sequence[Packed]) -> Packed:
-    """Coordinates that are in ``k`` or more of the masks.
-
-    64 counters side by side, bit-sliced: word i of ``planes`` holds bit i of each counter. A mask is added like a carry
-    that ripples upwards (half adders: sum = plane ^ carry, next carry = plane & carry). Then all counters are compared
-    with k at once, from the highest bit down: ``more`` where a counter is decided to be above k, ``equal`` where it is
-    undecided.
-
-        masks 110, 101, 100 of 3 coordinates: counters 3 1 1, so planes 111 (bit 0) and 100 (bit 1)
-        k = 2 = binary 10:   bit 1 of k is 1: equal = 100.   bit 0 is 0: more = equal & 111 = 100.   Result 100.
-    """
-    if not 1 <= k <= len(masks):
+    """Coordinates that are in ``k`` or more of the masks, of which there are up to 65,535."""
+    if not 1 <= k <= len(masks) <= _MAX_MASKS:
         raise ValueError(f"k must be from 1 to the number of masks: {k} of {len(masks)} masks")
-    operands = _words(masks)
-    compiled = library()
-    if compiled and len(masks) <= _MAX_MASKS:
-        pointers = [compiled.read(words.view(np.uint8)) for words in operands]
-        result = np.empty(masks[0].size, np.uint8)
-        compiled.lib.maskreg_at_least(k, pointers, len(masks), operands[0].size, compiled.write(result))
-        return result
-    planes: list[_Words] = [np.zeros_like(operands[0]) for _ in range(len(masks).bit_length())]
-    for carry in operands:
-        for i, plane in enumerate(planes):
-            planes[i], carry = plane ^ carry, plane & carry
-    more, equal = np.zeros_like(planes[0]), ~np.zeros_like(planes[0])
-    for i in reversed(range(len(planes))):
-        if k >> i & 1:
-            equal &= planes[i]
-        else:
-            more |= equal & planes[i]
-            equal &= ~planes[i]
-    return (more | equal).view(np.uint8)
+    operands, compiled, result = _words(masks), library(), np.empty(masks[0].size, np.uint8)
+    pointers = [compiled.read(words.view(np.uint8)) for words in operands]
+    compiled.lib.maskreg_at_least(k, pointers, len(masks), operands[0].size, compiled.write(result))
+    return result
 
 
 OPERATIONS: Mapping[str, Callable[[Sequence[Packed]], Packed]] = {"and": both, "or": either, "minus": minus, "xor": odd}

@@ -36,8 +36,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.mask.packed import pack, packed_bytes, unpack
-from maskreg.mask.philox import TILE, WORDS, words_of
+from maskreg.mask.packed import packed_bytes
+from maskreg.mask.philox import TILE, WORDS
 from maskreg.native import Library, library
 
 DEVIATIONS = 6.0
@@ -96,24 +96,20 @@ def count(classes: Classes, packed: Bits, members: Counts, moved: Counts) -> Non
     """Add coordinates, all and the mask's, to their counts by class, int64 ``[classes]``, no more than 512."""
     if members.size > MAX_CLASSES or members.size != moved.size or packed.size != packed_bytes(classes.size):
         raise ValueError(f"{members.size} classes, {classes.size} coordinates and {packed.size} bytes do not match")
-    if compiled := library():
-        compiled.lib.maskreg_count_classes(
-            compiled.read(classes), classes.size, compiled.read(packed),
-            members.size, compiled.write(members), compiled.write(moved),
-        )  # fmt: skip
-        return
-    members += np.bincount(classes, minlength=members.size)
-    moved += np.bincount(classes[unpack(packed, classes.size)], minlength=moved.size)
+    compiled = library()
+    compiled.lib.maskreg_count_classes(
+        compiled.read(classes), classes.size, compiled.read(packed),
+        members.size, compiled.write(members), compiled.write(moved),
+    )  # fmt: skip
 
 
 def mark(stream: Stream, span: Span, low: Words) -> Bits:
     """Packed bits of the coordinates whose words lie below their class's border."""
-    if compiled := library():
-        packed = np.empty(packed_bytes(span.numel), np.uint8)
-        structure, _arrays = _structure(compiled, stream, span)
-        compiled.lib.maskreg_mark_drawn(structure, compiled.read(low), compiled.write(packed))
-        return packed
-    return pack(words_of(*stream, span.first, span.numel) < _of_each(span, low))
+    compiled = library()
+    packed = np.empty(packed_bytes(span.numel), np.uint8)
+    structure, _arrays = _structure(compiled, stream, span)
+    compiled.lib.maskreg_mark_drawn(structure, compiled.read(low), compiled.write(packed))
+    return packed
 
 
 def scan(stream: Stream, span: Span, windows: Windows, below: Counts, hits: Hits) -> int:
@@ -123,44 +119,23 @@ def scan(stream: Stream, span: Span, windows: Windows, below: Counts, hits: Hits
     """
     if below.size > MAX_CLASSES:
         raise ValueError(f"{below.size} classes are more than {MAX_CLASSES}")
-    if compiled := library():
-        structure, _arrays = _structure(compiled, stream, span)
-        arrays = [compiled.write(array) for array in hits]
-        collected = compiled.ffi.new("maskreg_hits *", (hits.places.size, *arrays))
-        low, high = (compiled.read(side) for side in windows)
-        total: int = compiled.lib.maskreg_scan_words(
-            structure, low, high, below.size, compiled.write(below), collected
-        )  # fmt: skip
-        return total
-    words = words_of(*stream, span.first, span.numel)
-    low, high = (_of_each(span, side) for side in windows)
-    drawn = words < low
-    if span.classes is None or below.size == 1:
-        below[0] += np.count_nonzero(drawn)
-    else:
-        below += np.bincount(span.classes[drawn], minlength=below.size)
-    inside = np.flatnonzero(~drawn & (words < high))
-    first = inside[: hits.places.size]
-    hits.places[: first.size], hits.words[: first.size] = first, words[first]
-    return inside.size
+    compiled = library()
+    structure, _arrays = _structure(compiled, stream, span)
+    arrays = [compiled.write(array) for array in hits]
+    collected = compiled.ffi.new("maskreg_hits *", (hits.places.size, *arrays))
+    low, high = (compiled.read(side) for side in windows)
+    total: int = compiled.lib.maskreg_scan_words(
+        structure, low, high, below.size, compiled.write(below), collected
+    )  # fmt: skip
+    return total
 
 
 def second_words(stream: Stream, coordinates: Counts) -> Words:
     """Second words of a few coordinates, uint32 ``[m]``."""
     seconds = np.empty(coordinates.size, np.uint32)
-    if compiled := library():
-        compiled.lib.maskreg_second_words(*stream, compiled.read(coordinates), seconds.size, compiled.write(seconds))
-        return seconds
-    tiles, places = np.divmod(coordinates, TILE)
-    for tile in np.unique(tiles).tolist():
-        own = tiles == tile
-        seconds[own] = words_of(*stream, tile * TILE, TILE, second=True)[places[own]]
+    compiled = library()
+    compiled.lib.maskreg_second_words(*stream, compiled.read(coordinates), seconds.size, compiled.write(seconds))
     return seconds
-
-
-def _of_each(span: Span, table: Words) -> Words | np.uint32:
-    border: np.uint32 = table[0]
-    return border if span.classes is None else table[span.classes]
 
 
 def _structure(compiled: Library, stream: Stream, span: Span) -> tuple[Any, Any]:

@@ -63,11 +63,10 @@ def overlap(left: npt.NDArray[np.uint8], right: npt.NDArray[np.uint8]) -> int:
     """How many coordinates two masks of one tensor share."""
     if left.shape != right.shape or left.size % (PAD_BITS // 8):
         raise ValueError(f"masks of {left.size} and {right.size} bytes are not of one tensor")
-    if compiled := library():
-        pointers = [compiled.read(np.ascontiguousarray(side)) for side in (left, right)]
-        total: int = compiled.lib.maskreg_count_overlap(*pointers, left.size // (PAD_BITS // 8))
-        return total
-    return int(np.bitwise_count(left & right).sum(dtype=np.int64))
+    compiled = library()
+    pointers = [compiled.read(np.ascontiguousarray(side)) for side in (left, right)]
+    total: int = compiled.lib.maskreg_count_overlap(*pointers, left.size // (PAD_BITS // 8))
+    return total
 
 
 def nnz_of(packed: npt.NDArray[np.uint8]) -> int:

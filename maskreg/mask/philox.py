@@ -27,12 +27,6 @@ WORDS = 1 << 31
 """How many words there are. 31 bits, so that a border above all of them still fits 32."""
 
 _COLUMNS = TILE // 4
-_LEFT = np.uint64(0xD2511F53)
-_RIGHT = np.uint64(0xCD9E8D57)
-_WEYL_LOW, _WEYL_HIGH = 0x9E3779B9, 0xBB67AE85
-_HALF = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
-
 Words = npt.NDArray[np.uint32]
 
 
@@ -45,18 +39,8 @@ def philox(key: int, counter: int, high: int, words: Words) -> None:
         high: upper 64 bits of all counters.
         words: filled.
     """
-    if compiled := library():
-        compiled.lib.maskreg_philox(key, counter, high, words.shape[1], compiled.write(words))
-        return
-    counters = np.uint64(counter) + np.arange(words.shape[1], dtype=np.uint64)
-    a, b = counters & _LOW, counters >> _HALF
-    c, d = np.full_like(a, high & 0xFFFFFFFF), np.full_like(a, high >> 32)
-    for turn in range(10):
-        k = np.uint64(key + turn * _WEYL_LOW & 0xFFFFFFFF)
-        m = np.uint64((key >> 32) + turn * _WEYL_HIGH & 0xFFFFFFFF)
-        left, right = _LEFT * a, _RIGHT * c
-        a, b, c, d = (right >> _HALF) ^ b ^ k, right & _LOW, (left >> _HALF) ^ d ^ m, left & _LOW
-    words[:] = a, b, c, d
+    compiled = library()
+    compiled.lib.maskreg_philox(key, counter, high, words.shape[1], compiled.write(words))
 
 
 def words_of(key: int, tensor: int, first: int, numel: int, second: bool = False) -> Words:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.mask.packed import pack, packed_bytes
+from maskreg.mask.packed import packed_bytes
 from maskreg.native import library
 
 if TYPE_CHECKING:
@@ -63,24 +63,16 @@ class Smallest(NamedTuple):
     def packed(self, first: int, codes: Codes) -> npt.NDArray[np.uint8]:
         """Packed bits of the coordinates that are taken in a span of bf16 codes that begins at ``first``."""
         ties = max(self.cut - first, 0)
-        if compiled := library():
-            packed = np.empty(packed_bytes(codes.size), np.uint8)
-            compiled.lib.maskreg_pack_smallest(
-                compiled.read(codes), codes.size, self.border, ties, compiled.write(packed)
-            )
-            return packed
-        magnitudes = codes & _MAGNITUDE
-        taken = magnitudes < self.border
-        taken[:ties] |= magnitudes[:ties] == self.border
-        return pack(taken)
+        compiled = library()
+        packed = np.empty(packed_bytes(codes.size), np.uint8)
+        compiled.lib.maskreg_pack_smallest(compiled.read(codes), codes.size, self.border, ties, compiled.write(packed))
+        return packed
 
 
 def count_magnitudes(codes: Codes, counts: Counts) -> None:
     """Add bf16 codes, uint16 ``[n]``, to the counts of their magnitudes, int64 ``[32768]``."""
-    if compiled := library():
-        compiled.lib.maskreg_count_magnitudes(compiled.read(codes), codes.size, compiled.write(counts))
-        return
-    counts += np.bincount(codes & _MAGNITUDE, minlength=counts.size)
+    compiled = library()
+    compiled.lib.maskreg_count_magnitudes(compiled.read(codes), codes.size, compiled.write(counts))
 
 
 def smallest(counts: Counts, size: int) -> Smallest:
@@ -207,13 +199,8 @@ def _largest(scores: Scores, shape: tuple[int, int], size: int) -> tuple[int, in
 
 def _count(ranks: npt.NDArray[np.uint32], counts: npt.NDArray[np.int64], upper: int = -1) -> None:
     """Count scores by their upper 16 bits; or, if those are given, the scores that have them by their lower 15."""
-    if compiled := library():
-        compiled.lib.maskreg_count_scores(compiled.read(ranks), ranks.size, upper, compiled.write(counts))
-        return
-    keys = ranks >> np.uint32(_LOW_BITS)
-    if upper >= 0:
-        keys = ranks[keys == upper] & np.uint32((1 << _LOW_BITS) - 1)
-    counts += np.bincount(keys, minlength=counts.size)
+    compiled = library()
+    compiled.lib.maskreg_count_scores(compiled.read(ranks), ranks.size, upper, compiled.write(counts))
 
 
 def _from_above(counts: npt.NDArray[np.int64], k: int) -> tuple[int, int]:

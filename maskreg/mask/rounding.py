@@ -47,10 +47,8 @@ FINITE_CLASSES = 510
 def classes_of(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
     """Class of each bf16 code, uint16 ``[n]``, below 512."""
     classes = np.empty(codes.shape, np.uint16)
-    if compiled := library():
-        compiled.lib.maskreg_classify_codes(compiled.read(codes), codes.size, compiled.write(classes))
-    else:
-        classes[...] = codes >> 6 & 0x1FE | (codes & 0x7F == 0)
+    compiled = library()
+    compiled.lib.maskreg_classify_codes(compiled.read(codes), codes.size, compiled.write(classes))
     return classes
 
 

@@ -1,16 +1,14 @@
 """Which build of the kernels this process uses.
 
-Wheels hold one extension module per level; setup.py says what each needs. The best that the processor can run is taken
-at the first call. ``MASKREG_KERNELS`` names another: to compare them, or to do without.
+An installation has one extension module per level; setup.py says what each needs. The best that the processor can run
+is taken at the first call. ``MASKREG_KERNELS`` names another, to compare them::
 
     MASKREG_KERNELS=avx2 maskreg apply ...      no vectors of 512 bits
-    MASKREG_KERNELS=numpy maskreg apply ...     no compiled kernels: the same results, slowly
 
-Every function with a kernel calls it first, and ends with the definition of what it computes, in NumPy::
+Each inner loop exists once, in C. A function that has one passes arrays to it::
 
-    if compiled := library():
-        return compiled.lib.maskreg_count(compiled.read(values), values.size)
-    return int(np.count_nonzero(values))
+    compiled = library()
+    return compiled.lib.maskreg_count(compiled.read(values), values.size)
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from maskreg.errors import ConfigError
+from maskreg.extras import install_command
 
 if TYPE_CHECKING:
     # Commands that compute nothing check the name, and do not wait for NumPy.
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 
 LEVELS = ("baseline", "avx2", "avx512")
 """Builds of the kernels, each faster than the one before where the processor has its instructions."""
-
-NUMPY = "numpy"
-"""Stands for no compiled kernels."""
 
 _VARIABLE = "MASKREG_KERNELS"
 _C_TYPES = {
@@ -81,25 +77,23 @@ class Library:
         )  # writable; by keyword it takes twice as long
 
 
-_in_use: list[Library | None] = []
+_in_use: list[Library] = []
 
 
-def library() -> Library | None:
-    """The kernels that this process uses; None to do without."""
+def library() -> Library:
+    """The kernels that this process uses.
+
+    Raises:
+        ConfigError: none were compiled, or ``MASKREG_KERNELS`` names a level that this machine does not have.
+    """
     if not _in_use:
-        name = os.environ.get(_VARIABLE, "")
-        _in_use.append(_named(name) if name else next(filter(None, map(_load, reversed(LEVELS))), None))
+        _in_use.append(_named(os.environ.get(_VARIABLE, "")))
     return _in_use[-1]
-
-
-def switched_off() -> bool:
-    """Whether ``MASKREG_KERNELS`` asks for no compiled kernels."""
-    return os.environ.get(_VARIABLE) == NUMPY
 
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Use kernels of a level, or none for ``numpy``, in all threads until the end of the block."""
+    """Use the kernels of a level, in all threads until the end of the block."""
     _in_use.append(_named(name))
     try:
         yield
@@ -108,8 +102,8 @@ def using(name: str) -> Iterator[None]:
 
 
 def available() -> tuple[str, ...]:
-    """What this machine can use, slowest first: ``numpy`` always."""
-    return (NUMPY, *(level for level in LEVELS if _load(level)))
+    """Levels that this machine can use, slowest first."""
+    return tuple(level for level in LEVELS if _load(level))
 
 
 @cache
@@ -124,9 +118,15 @@ def _load(level: str) -> Library | None:
         return None
 
 
-def _named(name: str) -> Library | None:
-    if name not in available():
-        raise ConfigError(
-            f"{_VARIABLE} is {name!r}, but this machine has {', '.join(available())}", hint=f"unset {_VARIABLE}"
-        )
-    return _load(name) if name in LEVELS else None
+def _named(name: str) -> Library:
+    """The kernels of a level; the best for no name."""
+    for level in reversed(LEVELS):
+        if name in ("", level) and (found := _load(level)):
+            return found
+    if not available():
+        # Without its cache, pip compiles again.
+        again = install_command("", "--force-reinstall", "--no-deps", "--no-cache-dir")
+        raise ConfigError("this installation lacks its compiled kernels", hint=f"install a C compiler, then {again}")
+    raise ConfigError(
+        f"{_VARIABLE} is {name!r}, but this machine has {', '.join(available())}", hint=f"unset {_VARIABLE}"
+    )

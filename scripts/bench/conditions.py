@@ -54,13 +54,12 @@ class Watch:
 
 def machine(folder: Path) -> dict[str, str]:
     """The hardware, as far as the system tells; the disk holds ``folder``."""
-    compiled = library()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "processor": _processor(),
         "cores": str(cores),
-        "kernels": compiled.level if compiled else "numpy",
+        "kernels": library().level,
         "memory": f"{memory / 1e9:.0f} GB",
         "disk": f"{free_bytes(folder) / 1e9:.0f} GB free",
         "system": platform.platform(),

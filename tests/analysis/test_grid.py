@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.analysis.grid import MAX_LINES, Grid, Lines, Shape, count_grid, count_unclassed, shape_of
+from maskreg.analysis.grid import MAX_LINES, Grid, Lines, Shape, count_grid, shape_of
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 
@@ -66,8 +66,8 @@ def test_counts_are_those_of_every_coordinate(kernels: str, shape: Shape, kind: 
     grid, unclassed = Grid(shape), Grid(shape)
     for start, stop in cut(n, pieces, rng):
         bits = pack(a[start:stop]), pack(b[start:stop])
-        grid.add(count_grid(*bits, codes[start:stop], start, shape))
-        unclassed.add(count_unclassed(*bits, stop - start, start, shape))
+        grid.add(count_grid(*bits, codes[start:stop], stop - start, start, shape))
+        unclassed.add(count_grid(*bits, None, stop - start, start, shape))
     row, column = np.divmod(np.arange(n), shape.width)
     row, column = row // shape.height_run, column // shape.width_run
     classes, slots = np.unique(classes_of(codes), return_inverse=True)
@@ -92,8 +92,8 @@ def test_points_are_coordinates_of_all_rows_and_columns(
     grid, unclassed = Grid(shape), Grid(shape)
     for start, stop in reversed(list(cut(n, 5, rng))):
         bits = pack(nothing[start:stop])
-        grid.add(count_grid(bits, bits, codes[start:stop], start, shape))
-        unclassed.add(count_unclassed(bits, bits, stop - start, start, shape))
+        grid.add(count_grid(bits, bits, codes[start:stop], stop - start, start, shape))
+        unclassed.add(count_grid(bits, bits, None, stop - start, start, shape))
     chosen = np.arange(0, n, shape.step)
     assert chosen.size <= most and grid.share == pytest.approx(chosen.size / n)
     assert shape.step == 1 or np.unique(chosen[: shape.width] % shape.width).size == min(chosen.size, shape.width)

@@ -70,7 +70,7 @@ def printed(pairs: dict[str, Pair]) -> OverlapFigures:
         assert shape is not None
         grid = Grid(shape)
         a, b = (pack(bits.reshape(-1)) for bits in (pair.a, pair.b))
-        grid.add(count_grid(a, b, pair.codes.reshape(-1), 0, shape))
+        grid.add(count_grid(a, b, pair.codes.reshape(-1), pair.codes.size, 0, shape))
         sums += sums_from_classes(grid.cells, "x", "x", grid, has_lines=True, shared=SHARED[name])
     return figures_of(sums)
 

@@ -34,7 +34,7 @@ def figures_of_pair(pair: Pair) -> OverlapFigures:
     assert shape is not None
     a, b, codes = pack(pair.a.reshape(-1)), pack(pair.b.reshape(-1)), pair.codes.reshape(-1)
     grid = Grid(shape)
-    grid.add(count_grid(a, b, codes, 0, shape))
+    grid.add(count_grid(a, b, codes, codes.size, 0, shape))
     return figures_of(sums_from_classes(count_classes(a, b, codes), "not asked", "not asked", grid, has_lines=True))
 
 

@@ -17,9 +17,8 @@ import numpy.typing as npt
 import torch
 
 from maskreg.codec import FLAT, triton_decode
-from maskreg.codec.layout import CODED, SPARSE, Head, Layout
+from maskreg.codec.layout import CODED, LANES, SPARSE, Head, Layout
 from maskreg.codec.movers import find_movers
-from maskreg.codec.rans import LANES
 from maskreg.codec.sparse import NO_ONES, SparseLayout, SparseModel, choose_hazards, count_movers, write_sparse
 from maskreg.codec.step2 import Step2, _Encoder
 from maskreg.errors import CorruptError

@@ -1,4 +1,4 @@
-"""Small blocks of every mode: from the product's encoder, and from the tests' own writer, which chooses otherwise."""
+"""Small blocks of every mode: from the product's encoder, and of models that it never chooses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec import FLAT, Grid
+from maskreg.codec.layout import Model
 from maskreg.codec.movers import find_movers
 from maskreg.codec.sparse import NO_ONES, SparseModel, write_sparse
 from maskreg.codec.step2 import Step2
-from tests.codec.reference import Model
-from tests.codec.writing import random_model, write, write_quickly
+from tests.codec.writing import random_model, write
 
 Codes = npt.NDArray[np.uint16]
 
@@ -107,7 +107,7 @@ def encoded() -> dict[str, tuple[Codes, Codes, Grid]]:
 
 
 def written() -> dict[str, tuple[Codes, Codes, Model, int]]:
-    """What the tests' own writer is given, by name: also the number of sub-blocks."""
+    """What :func:`write` is given, by name: also the number of sub-blocks."""
     long, middle, short = moved(8_500, 0.05, 5, 40, 0.01), moved(2_000, 0.05, 6, 40, 0.01), moved(400, 0.05, 7, 40)
     special = np.resize(np.array([0, 1, 0x7F, 0x80, 0x7F7F, 0x7F80, 0x7FC0, 0x7FFF], np.uint16), 800)
     special[400:] |= 0x8000
@@ -115,7 +115,7 @@ def written() -> dict[str, tuple[Codes, Codes, Model, int]]:
     extreme = random_model(2_000, width=40, column=39, rank=32, factors=(-31, 31), scaled=True, scales=(-15, 15))
     plain = random_model(400, width=1 << 31, column=(1 << 31) - 1, base=245)
     flat = random_model(800, width=800, tables=1)
-    flat.tables = [[0] * 32 + [4_096] + [0] * 31]
+    flat.tables.freqs[:] = 4_096 * (np.arange(64) == 32)
     return {
         "several sub-blocks": (*long, random_model(8_500, width=90, column=5, rank=1, tables=5), 3),
         "scales and factors": (*middle, random_model(2_000, width=48, column=17, rank=2, scaled=True), 1),
@@ -156,7 +156,7 @@ def samples() -> dict[str, Sample]:
     step2 = Step2()
     blocks = {name: Sample(s, t, step2.encode(s, t, grid)) for name, (s, t, grid) in encoded().items()}
     for name, (s, t, model, count) in written().items():
-        blocks[name] = Sample(s, t, write(s.tolist(), t.tolist(), model, count=count))
+        blocks[name] = Sample(s, t, write(s, t, model, count=count))
     for name, (s, t, sparse, count) in written_sparse().items():
         blocks[name] = Sample(s, t, write_sparse(s, find_movers(s, t), sparse, count))
     return blocks
@@ -170,7 +170,7 @@ def many() -> tuple[Sample, ...]:
         n = 4096 * count - 77
         source, target = moved(n, 0.05, count, 40, 0.01)
         model = random_model(n, width=131, column=5, rank=rank, scaled=not rank, tables=5)
-        blocks.append(Sample(source, target, write_quickly(source, target, model, count=count)))
+        blocks.append(Sample(source, target, write(source, target, model, count=count)))
         sparse = SparseModel(110, np.arange(60, 28, -2, dtype=np.uint8), NO_ONES)
         blocks.append(Sample(source, target, write_sparse(source, find_movers(source, target), sparse, count)))
     return tuple(blocks)

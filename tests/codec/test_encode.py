@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.codec.layout import ENTRY_BYTES, STATE_BYTES
-from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS
+from maskreg.codec.layout import ENTRY_BYTES, LANES, LOWEST_STATE, STATE_BYTES
 from maskreg.codec.subblocks import Pair, classify_all, encode_sub_blocks, most_bytes
-from maskreg.codec.ulp_steps import LITERAL, tokens_of
-from maskreg.native import NUMPY, using
+from maskreg.codec.tables import SLOTS, TABLE_BITS
+from maskreg.codec.ulp_steps import LITERAL, TOKENS, tokens_of
 from tests.codec.samples import moved
-from tests.codec.writing import contexts_of, random_model
+from tests.codec.writing import random_model
+from tests.kernels import agreed
 
 Keys = npt.NDArray[np.uint16]
 Slots = npt.NDArray[np.uint32]
@@ -99,50 +99,47 @@ def test_what_a_table_lacks_becomes_a_literal(kernels: str, seed: int) -> None:
     lacking[LITERAL::TOKENS] = False
     slots[lacking] = 0
     keys = draw.integers(0, slots.size, 333).astype(np.uint16)
-    own, sub_blocks = coded(keys, slots, 160)
+    own, _ = coded(keys, slots, 160)
     assert np.array_equal(own, np.where(lacking[keys], keys | LITERAL, keys))
-    with using(NUMPY):
-        expected_keys, expected = coded(keys, slots, 160)
-    assert np.array_equal(own, expected_keys) and sub_blocks == expected
 
 
 @given(SIZES, st.sampled_from([0.01, 0.3, 1.0]), st.integers(0, 1 << 32))
-def test_tokens_counts_and_keys_are_those_of_numpy(kernels: str, n: int, density: float, seed: int) -> None:
+def test_every_build_finds_the_same_tokens_counts_keys_and_bytes(n: int, density: float, seed: int) -> None:
     source, target = moved(n, density, seed)
     # Any codes at all, half of the time: changes of sign, NaN, far steps.
     if seed % 2:
         target = np.random.default_rng(seed).integers(0, 1 << 16, n).astype(np.uint16)
-    model = random_model(n, width=max(n // 7, 1), rank=seed % 6, scaled=bool(seed % 4 // 2), seed=seed)
-    results = []
-    for name in (kernels, NUMPY):
-        with using(name):
-            tokens, counts, keys = np.empty(n, np.uint8), np.ones((256, TOKENS), np.int64), np.empty(n, np.uint16)
-            tokens_of(source, target, tokens, counts)
-            contexts = contexts_of(model)
-            by_cell = classify_all(source, 0, contexts, tokens, keys)
-            slots = np.full(contexts.cells * TOKENS, 1 << 16 | 64, np.uint32)
-            sub_blocks = written(Pair(source, target, keys, max(n // 3, 1)), slots)
-            results.append((tokens, counts, keys, by_cell, sub_blocks))
-    assert all(np.array_equal(a, b) for a, b in zip(*(result[:4] for result in results), strict=True))
-    assert results[0][4] == results[1][4]
+    contexts = random_model(n, width=max(n // 7, 1), rank=seed % 6, scaled=bool(seed % 4 // 2), seed=seed).contexts
+
+    def compute() -> list[npt.NDArray[np.generic]]:
+        tokens, counts, keys = np.empty(n, np.uint8), np.ones((256, TOKENS), np.int64), np.empty(n, np.uint16)
+        tokens_of(source, target, tokens, counts)
+        by_cell = classify_all(source, 0, contexts, tokens, keys)
+        slots, length = np.full(contexts.cells * TOKENS, 1 << 16 | 64, np.uint32), max(n // 3, 1)
+        out = np.empty(most_bytes(n, length), np.uint8)
+        size = encode_sub_blocks(Pair(source, target, keys, length), slots, out)
+        return [tokens, counts, keys, by_cell, out[:size]]
+
+    tokens, counts, keys, by_cell, _ = agreed(compute)
+    assert np.array_equal(counts.sum(axis=0) - 256, np.bincount(tokens, minlength=TOKENS))
+    assert np.array_equal(by_cell.reshape(-1), np.bincount(keys, minlength=by_cell.size))
 
 
 @pytest.mark.parametrize("n", [(1 << 16) - 1, 1 << 16, (1 << 20) + 1_500])
 @pytest.mark.parametrize("density", [0.01, 0.5])
-def test_a_sample_of_a_long_span_is_counted(kernels: str, n: int, density: float) -> None:
+def test_a_sample_of_a_long_span_is_counted(n: int, density: float) -> None:
     """Unless few of it moved; in both cases about as many are counted as there are."""
     source, target = moved(n, density, 1)
     # Of any exponent, and tiles of zeros alone in the beginning.
     source[:5_000] = target[:5_000] = 0
     target[5_000:6_000] = source[5_000:6_000] = np.arange(1_000) << 6
-    results = []
-    for name in (kernels, NUMPY):
-        with using(name):
-            tokens, counts = np.empty(n, np.uint8), np.ones((256, TOKENS), np.int64)
-            tokens_of(source, target, tokens, counts)
-            results.append((tokens, counts))
-    (tokens, counts), expected = results
-    assert np.array_equal(tokens, expected[0]) and np.array_equal(counts, expected[1])
+
+    def compute() -> list[npt.NDArray[np.generic]]:
+        tokens, counts = np.empty(n, np.uint8), np.ones((256, TOKENS), np.int64)
+        tokens_of(source, target, tokens, counts)
+        return [tokens, counts]
+
+    tokens, counts = agreed(compute)
     sampled = n >= 1 << 16 and density == 0.5
     assert (counts.sum() - counts.size == n) != sampled
     assert abs(counts.sum() - counts.size - n) < n / 50

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from maskreg.codec.contexts import MAX_FACTOR, Matrix
 from maskreg.codec.factors import fit_factors, size_bounds
-from maskreg.codec.rans import TOKENS
-from maskreg.codec.ulp_steps import tokens_of
-from maskreg.native import NUMPY, using
+from maskreg.codec.ulp_steps import TOKENS, tokens_of
 from tests.codec.samples import codes, matrix
+from tests.kernels import agreed
 
 Codes = npt.NDArray[np.uint16]
 Factors = tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]
@@ -61,23 +60,12 @@ def test_none_are_found_in_noise(seed: int, spread: float) -> None:
     assert fit(*updated(draw.normal(0, 1, (ROWS, WIDTH)) * scales)) is None
 
 
-def assert_factors_are_those_of_numpy(block: Matrix, counts: npt.NDArray[np.int64]) -> None:
-    def factors_and_bounds() -> list[npt.NDArray[np.generic]]:
-        factors = fit_factors(block, counts)
-        return [] if factors is None else [*factors, size_bounds(*factors)]
-
-    computed = factors_and_bounds()
-    with using(NUMPY):
-        expected = factors_and_bounds()
-    assert len(computed) == len(expected) and all(map(np.array_equal, computed, expected))
-
-
 EDGES = st.sampled_from([15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1_023, 1_025])
 
 
 @given(st.integers(2, 140), st.integers(1, 140) | EDGES, st.integers(0, 1 << 32))
 @settings(max_examples=60)
-def test_factors_of_any_shape_are_those_of_numpy(kernels: str, rows: int, width: int, seed: int) -> None:
+def test_factors_of_any_shape_are_the_same_in_every_build(rows: int, width: int, seed: int) -> None:
     """Fitted to as few directions as there are rows, from within a row on, also where codes are no numbers."""
     draw = np.random.default_rng(seed)
     source, target = matrix(rows, width, "low rank", 1e-4, seed)
@@ -88,4 +76,16 @@ def test_factors_of_any_shape_are_those_of_numpy(kernels: str, rows: int, width:
     source, target = source[column:], target[column:]
     tokens, counts = np.empty(source.size, np.uint8), np.zeros((256, TOKENS), np.int64)
     tokens_of(source, target, tokens, counts)
-    assert_factors_are_those_of_numpy(Matrix(source, tokens, rows, width, column), counts)
+
+    def compute() -> list[npt.NDArray[np.generic]]:
+        factors = fit_factors(Matrix(source, tokens, rows, width, column), counts)
+        return [] if factors is None else [*factors, size_bounds(*factors)]
+
+    agreed(compute)
+
+
+def test_size_classes_of_predictions_are_equally_common(kernels: str) -> None:
+    of_rows, of_columns = (np.random.default_rng(n).integers(-31, 32, (5, n)).astype(np.int8) for n in (120, 100))
+    predicted = np.abs(of_rows.T.astype(int) @ of_columns).reshape(-1)
+    classes = (predicted[:, None] >= size_bounds(of_rows, of_columns)).sum(axis=1)
+    assert np.allclose(np.bincount(classes, minlength=8), predicted.size / 8, rtol=0.05)

@@ -1,26 +1,16 @@
 """Frequency tables: they sum to 4,096, and every token that was counted can be coded."""
 
 from decimal import Decimal, localcontext
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.codec.bits import Reader, pack_flags
-from maskreg.codec.rans import SLOTS, TOKENS
-from maskreg.codec.tables import (
-    LOGS,
-    MAX_TABLES,
-    Tables,
-    build_tables,
-    pack_tables,
-    plain_window,
-    unpack_tables,
-)
-from maskreg.codec.ulp_steps import FARTHEST, LITERAL, MIDDLE
-from maskreg.native import NUMPY, using
+from maskreg.codec.tables import LOGS, MAX_TABLES, SLOTS, build_tables, plain_window
+from maskreg.codec.ulp_steps import FARTHEST, LITERAL, MIDDLE, TOKENS
+from tests.kernels import agreed
 
 Counts = npt.NDArray[np.int64]
 
@@ -59,34 +49,27 @@ def test_logarithms_are_the_nearest_multiples_on_every_machine() -> None:
 
 @given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 1 << 32), st.sampled_from([2, 1e2, 1e4, 1e6]))
 @settings(max_examples=20, deadline=None)
-def test_every_kernel_finds_the_same_window(kernels: str, edge: int, opposite: int, seed: int, largest: float) -> None:
+def test_every_kernel_finds_the_same_window(edge: int, opposite: int, seed: int, largest: float) -> None:
     counts, lowest, highest = np.zeros((256, TOKENS), np.int64), min(edge, opposite), max(edge, opposite)
     counts[lowest : highest + 1] = counted(highest + 1 - lowest, seed, largest)
     for classes in (2, 16, 33):
-        with using(NUMPY):
-            expected = plain_window(counts, classes)
-        assert plain_window(counts, classes) == expected
+        agreed(partial(plain_window, counts, classes))
 
 
 @given(st.sampled_from([(1, 1), (7, 3), (16, 1), (32, 1), (128, 8)]), st.integers(0, 1 << 32), st.integers(0, 3))
 @settings(max_examples=12, deadline=None)
-def test_every_kernel_builds_the_same_tables(kernels: str, shape: tuple[int, int], seed: int, size: int) -> None:
+def test_every_kernel_builds_the_same_tables(shape: tuple[int, int], seed: int, size: int) -> None:
     counts = counted(shape[0], seed, [2, 1e2, 1e4, 1e6][size])
     # Some cells alike, so that losses are equal.
     counts[len(counts) // 2 :: 3] = counts[0]
     before = counts.copy()
-    assert_same_tables(counts, shape[1])
+
+    def compute() -> list[npt.NDArray[np.generic] | float]:
+        tables, bits = build_tables(counts, shape[1])
+        return [tables.of_cell, tables.freqs, bits]
+
+    agreed(compute)
     assert np.array_equal(counts, before)
-
-
-def assert_same_tables(counts: Counts, wide: int) -> None:
-    """Tables are those that NumPy builds."""
-    with using(NUMPY):
-        expected, expected_bits = build_tables(counts, wide)
-    tables, bits = build_tables(counts, wide)
-    assert bits == expected_bits
-    assert np.array_equal(tables.of_cell, expected.of_cell)
-    assert np.array_equal(tables.freqs, expected.freqs)
 
 
 def test_there_are_never_too_many_tables() -> None:
@@ -96,27 +79,3 @@ def test_there_are_never_too_many_tables() -> None:
         counts[cell, KNOWN[cell // len(KNOWN)]] += 500_000
     tables, _ = build_tables(counts, 8)
     assert len(tables.freqs) == MAX_TABLES
-
-
-def _packed(of_cell: list[int], rows: list[dict[int, int]]) -> Reader:
-    freqs = np.zeros((len(rows), TOKENS), np.uint16)
-    for row, entries in enumerate(rows):
-        for token, freq in entries.items():
-            freqs[row, token] = freq
-    return Reader(np.frombuffer(pack_flags(pack_tables(Tables(np.array(of_cell, np.uint8), freqs))), np.uint8))
-
-
-@pytest.mark.parametrize(
-    ("of_cell", "rows"),
-    [
-        pytest.param([0], [{MIDDLE: 4_095}], id="too few slots"),
-        pytest.param([0], [{MIDDLE: 4_096, LITERAL: 1}], id="too many slots"),
-        pytest.param([0], [{MIDDLE: 4_000, 62: 96}], id="a token that is none"),
-        pytest.param([0], [{4: 4_096}], id="a step too far"),
-        pytest.param([1], [{MIDDLE: 4_096}], id="a table that is not there"),
-        pytest.param([31], [{MIDDLE: 4_096}], id="the last table there can be"),
-    ],
-)
-def test_invalid_tables_are_refused(of_cell: list[int], rows: list[dict[int, int]]) -> None:
-    assert unpack_tables(_packed(of_cell, rows), len(of_cell), len(rows)) is None
-    assert unpack_tables(_packed([0], [{MIDDLE: 4_096}]), 1, 1) is not None

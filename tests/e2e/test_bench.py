@@ -15,7 +15,6 @@ GIGABYTES = 0.4
 """Of each checkpoint."""
 
 
-@pytest.mark.usefixtures("compiled_kernels")  # the definitions in NumPy take new memory
 def test_commands_hold_no_checkpoint_in_memory(tmp_path: Path) -> None:
     with work_folder(tmp_path, GIGABYTES) as folder, cores(1):
         generate(folder, GIGABYTES)

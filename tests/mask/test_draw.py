@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from maskreg.mask import pack, unpack
 from maskreg.mask.draw import Draw, Hits, Quota, Seen, Span, Stream, Tally, Windows, count, mark, scan, second_words
-from maskreg.mask.philox import TILE, WORDS
+from maskreg.mask.philox import TILE, WORDS, words_of
 from maskreg.mask.rounding import CLASSES, classes_of
-from maskreg.native import NUMPY, using
 from tests.mask.reference import drawn as by_sorting
 
 Tensors = Sequence[tuple[int, npt.NDArray[np.uint16]]]
@@ -149,25 +148,29 @@ def test_counting_by_class(kernels: str, numel: int, kinds: int, seed: int) -> N
 
 @pytest.mark.parametrize("numel", EDGES)
 @pytest.mark.parametrize("kinds", [0, 1, 2, 512])
-def test_scanning_and_marking_are_what_numpy_computes(kernels: str, numel: int, kinds: int) -> None:
+def test_scanning_and_marking_are_what_a_dense_comparison_gives(kernels: str, numel: int, kinds: int) -> None:
     rng = np.random.default_rng(numel + kinds)
     stream = Stream(*rng.integers(0, 1 << 63, 2).tolist())
     borders = np.sort(rng.integers(0, WORDS, (2, max(kinds, 1)), dtype=np.uint32), axis=0)
     borders[:, 0] = (0, WORDS) if kinds > 1 else borders[:, 0]
-    windows = Windows(*borders)
     classes = rng.integers(0, kinds, numel).astype(np.uint16) if kinds else None
     span = Span(3 * TILE, numel, classes)
-    results = []
-    for name in (kernels, NUMPY):
-        with using(name):
-            # Counted by class and all together; with too little room.
-            below, together = np.full(max(kinds, 1), 5, np.int64), np.zeros(1, np.int64)
-            hits = Hits(np.zeros(numel, np.int64), np.zeros(numel, np.uint32))
-            few = Hits(np.zeros(3, np.int64), np.zeros(3, np.uint32))
-            inside = scan(stream, span, windows, below, hits), scan(stream, span, windows, together, few)
-            seconds = second_words(stream, hits.places[: inside[0]] + span.first)
-            results.append([inside, below, together, *hits, *few, seconds, mark(stream, span, windows.low)])
-    assert all(np.array_equal(compiled, defined) for compiled, defined in zip(*results, strict=True))
+    words, kind = words_of(*stream, span.first, numel), np.zeros(numel, np.uint16) if classes is None else classes
+    low, high = borders[:, kind]
+    inside = np.flatnonzero((words >= low) & (words < high))
+    # Counted by class and all together; with too little room.
+    below, together = np.full(max(kinds, 1), 5, np.int64), np.zeros(1, np.int64)
+    hits, few = (Hits(np.zeros(room, np.int64), np.zeros(room, np.uint32)) for room in (numel, 3))
+    assert scan(stream, span, Windows(*borders), below, hits) == inside.size
+    assert scan(stream, span, Windows(*borders), together, few) == inside.size
+    assert (below - 5).tolist() == np.bincount(kind[words < low], minlength=below.size).tolist()
+    assert together == (words < low).sum()
+    for found, room in ((hits, inside.size), (few, min(inside.size, 3))):
+        assert np.array_equal(found.places[:room], inside[:room])
+        assert np.array_equal(found.words[:room], words[inside[:room]])
+    seconds = second_words(stream, inside + span.first)
+    assert np.array_equal(seconds, words_of(*stream, span.first, numel, second=True)[inside])
+    assert np.array_equal(mark(stream, span, borders[0]), pack(words < low))
 
 
 def test_draws_are_the_same_forever(kernels: str) -> None:

@@ -114,7 +114,8 @@ class Patch(NamedTuple):
         """
         at, before, after = self.movers
         fits = self.memory.element_size() == 2 and at.dtype == torch.int32 and self.memory.device.type == "cpu"
-        if fits and (compiled := library()):
+        if fits:
+            compiled = library()
             old, new = (compiled.read(each.numpy().view(np.uint16)) for each in (before, after))
             memory = compiled.write(self.memory.numpy().view(np.uint16))
             written: int = compiled.lib.maskreg_exchange(memory, compiled.read(at.numpy()), old, new, at.numel())

@@ -22,7 +22,7 @@ from maskreg.flow.extract.pairing import Pair, StoredAs
 from maskreg.mask import Counts, pack, packed_bytes, unpack
 from maskreg.native import library
 from maskreg.parallel import Buffers
-from maskreg.tensors.cast import is_finite, to_bf16, to_fp32
+from maskreg.tensors.cast import is_finite, to_bf16
 from maskreg.tensors.info import TensorInfo, blocks_of
 from maskreg.tensors.rules import Exact, Rule
 
@@ -223,21 +223,15 @@ class Comparing:
         """
         packed = self._packed[self._done // 8 :][: packed_bytes(source.size)]
         self._done += source.size
-        if compiled := library():
-            compiled.lib.maskreg_compare(
-                compiled.read(source),
-                compiled.read(target),
-                source.size,
-                compiled.write(packed),
-                compiled.write(self._counts),
-                compiled.write(self._sums),
-            )
-            return
-        moved = Exact().moved(source, target)
-        packed[:] = pack(moved)
-        differing = int(np.count_nonzero(source != target))
-        self._counts += np.array([int(np.count_nonzero(moved)), differing, nonfinite_in(source, target)])
-        _add_energy(source, target, self._sums)
+        compiled = library()
+        compiled.lib.maskreg_compare(
+            compiled.read(source),
+            compiled.read(target),
+            source.size,
+            compiled.write(packed),
+            compiled.write(self._counts),
+            compiled.write(self._sums),
+        )
 
     @property
     def result(self) -> Comparison:
@@ -258,15 +252,13 @@ def compare_movers(movers: Movers, replaced: Codes) -> tuple[npt.NDArray[np.bool
 
     ``replaced``: uint16 ``[k]``, the codes that the movers' take the place of.
     """
-    if compiled := library():
-        moved, sums = np.empty(replaced.size, np.bool_), np.zeros(_SUMS)
-        compiled.lib.maskreg_compare_movers(
-            movers_structure(compiled, movers), replaced.size, compiled.read(replaced),
-            compiled.write(moved.view(np.uint8)), compiled.write(sums),
-        )  # fmt: skip
-        return moved, sum(sums.tolist())
-    energies = np.bincount(movers.positions % _SUMS, _squares(replaced, movers.codes), _SUMS)
-    return Exact().moved(replaced, movers.codes), sum(energies.tolist())
+    compiled = library()
+    moved, sums = np.empty(replaced.size, np.bool_), np.zeros(_SUMS)
+    compiled.lib.maskreg_compare_movers(
+        movers_structure(compiled, movers), replaced.size, compiled.read(replaced),
+        compiled.write(moved.view(np.uint8)), compiled.write(sums),
+    )  # fmt: skip
+    return moved, sum(sums.tolist())
 
 
 def nonfinite_in(source: Codes, target: Codes) -> int:
@@ -287,24 +279,6 @@ def energy_of(source: Codes, target: Codes) -> float:
     Pair ``i`` is added to sum ``i mod 16``, and the sums to each other at the end.
     """
     sums = np.zeros(_SUMS)
-    if compiled := library():
-        compiled.lib.maskreg_energy(compiled.read(source), compiled.read(target), source.size, compiled.write(sums))
-    else:
-        _add_energy(source, target, sums)
+    compiled = library()
+    compiled.lib.maskreg_energy(compiled.read(source), compiled.read(target), source.size, compiled.write(sums))
     return sum(sums.tolist())
-
-
-def _add_energy(source: Codes, target: Codes, sums: npt.NDArray[np.float64]) -> None:
-    for start in range(0, source.size, _TILE):
-        own = slice(start, start + _TILE)
-        squares = _squares(source[own], target[own])
-        padded = np.concatenate([squares, np.zeros(-squares.size % _SUMS)])
-        sums[:] = np.add.reduce(np.vstack([sums, padded.reshape(-1, _SUMS)]), axis=0)
-
-
-def _squares(source: Codes, target: Codes) -> npt.NDArray[np.float64]:
-    # All pairs, not only moved ones: the energy is a property of the pair, whatever the rule.
-    finite = is_finite(source) & is_finite(target)
-    change: npt.NDArray[np.float64] = to_fp32(np.where(finite, target, 0)).astype(np.float64)
-    change -= to_fp32(np.where(finite, source, 0))
-    return np.square(change)

@@ -35,7 +35,7 @@ from maskreg.analysis.contingency import (
     count_stripes,
 )
 from maskreg.analysis.evidence import NO_SOURCE
-from maskreg.analysis.grid import MAX_COUNTS, MOST_POINTS, SpanGrid, count_grid, count_unclassed, shape_of
+from maskreg.analysis.grid import MAX_COUNTS, MOST_POINTS, SpanGrid, count_grid, shape_of
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Scope, scope_of
 from maskreg.artifact.tensors import Tensor
@@ -292,12 +292,7 @@ class SpanCounter:
         operands = [(masks[a], masks[b]) for a, b in tile.pairs]
         grids: tuple[SpanGrid, ...] = ()
         if (shape := shape_of(rows[0].source_shape or ())) is not None:
-            grids = tuple(
-                count_unclassed(left, right, stop - start, start, shape)
-                if codes is None
-                else count_grid(left, right, codes, start, shape)
-                for left, right in operands
-            )
+            grids = tuple(count_grid(left, right, codes, stop - start, start, shape) for left, right in operands)
             pairs = tuple(grid.cells[:1] if codes is None else grid.cells for grid in grids)
         else:
             pairs = tuple(

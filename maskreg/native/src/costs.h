@@ -28,7 +28,7 @@ typedef struct {
 } counted;
 
 // Bits of each group's tokens and of a table for them; 0 if it is empty. `tokens` rows of counts are used. `logs` are
-// LOGS of costs.py.
+// LOGS of tables.py.
 void bits_of(const counted *groups, int64_t tokens, const double *logs, double *bits);
 
 #endif

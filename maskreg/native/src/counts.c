@@ -7,7 +7,7 @@ enum {
     TILE = 4096,  // coordinates processed at a time
     TILE_WORDS = TILE / WORD,
     CELLS = 4,  // of a 2x2 table
-    PLANES = 8,
+    PLANES = 16,
     ROW_PLANES = 4,
     ROWS_ABREAST = 15,  // rows of a matrix that are counted before their planes are full
 };

@@ -1,7 +1,7 @@
 // Decoding a coded block, from its bytes: maskreg/codec/subblocks.py defines what is computed.
 //
 //     scales, factors and tables from the model                              model.c
-//     decoding tables, and column factors as vectors multiply them           rans.py, contexts.c
+//     decoding tables, and column factors as vectors multiply them           contexts.c
 //     where sub-blocks begin, from the directory
 //     the sub-blocks                                                         decode.c
 //

@@ -1,4 +1,4 @@
-// Coding sub-blocks: maskreg/codec/rans.py, ulp_steps.py and encode.py define what is computed.
+// Coding sub-blocks: maskreg/codec/subblocks.py and ulp_steps.py; FORMAT.md section 5.5 has every bit.
 #include "tokens.h"
 
 enum {

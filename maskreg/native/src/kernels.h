@@ -213,8 +213,8 @@ typedef struct {
 // `out` has 8 more.
 int64_t maskreg_encode_sub_blocks(const maskreg_coding *coding, uint8_t *out);
 
-// Which cells share a table, and its frequencies: maskreg/codec/tables.py, tables.py, model.py. `logs` are LOGS of
-// costs.py, [4097].
+// Which cells share a table, and its frequencies: maskreg/codec/tables.py. `logs` are LOGS of
+// tables.py, [4097].
 
 // The exponent at which the best window of `classes` begins, and its bits; `counts` is [256, 64].
 int64_t maskreg_plain_window(const int64_t *counts, int64_t classes, const double *logs, double *least_bits);
@@ -424,7 +424,7 @@ int64_t maskreg_count_overlap(const uint8_t *a, const uint8_t *b, int64_t words)
 // added to.
 void maskreg_count_agreeing(const uint8_t *const *masks, int64_t count, int64_t words, int64_t *counts);
 
-// Coordinates that are in so many of the masks or more; `count` is at most 255.
+// Coordinates that are in so many of the masks or more; `count` is at most 65,535.
 void maskreg_at_least(int64_t least_count, const uint8_t *const *masks, int64_t count, int64_t words, uint8_t *result);
 
 // Add a span of a matrix, from its coordinate `start` on, to the counts of its rows and columns.

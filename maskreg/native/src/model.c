@@ -1,4 +1,4 @@
-// A block's model as bits, lowest first: maskreg/codec/layout.py and bits.py define them.
+// A block's model as bits, lowest first: FORMAT.md section 5.2 has every bit.
 //
 // Models come from outside: what lies beyond the end reads as zeros, and every number is checked before it is used.
 #include "codec.h"

@@ -1,4 +1,9 @@
-// Sums of squares: maskreg/train/optim/cpu_steps.py defines the order of the additions.
+// Sums of squares in a fixed order: the squares of a coordinate go to one of 32 lanes, and words of four pieces take
+// turns. Nine words A to I, of which the last may be incomplete, have the pieces A B, C D, E F and G H:
+//
+//     words       A C E G B D F H I
+//     lane 0      A[0]^2 + A[32]^2 + C[0]^2 + C[32]^2 + E[0]^2 + ... + I[32]^2
+//     sum         lane 0 + lane 1 + ...
 //
 // Four pieces of the values are read side by side: memory answers several streams of requests faster than one.
 #include "packing.h"

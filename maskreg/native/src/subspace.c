@@ -1,6 +1,6 @@
-// Small matrices of subspace iteration: maskreg/codec/factors.py defines what is computed.
+// Small matrices of subspace iteration: maskreg/codec/factors.py says what for.
 //
-// Sums of floats are in the order written there, on every processor; sums of integers are exact in any.
+// Sums of floats are in one order on every processor; sums of integers are exact in any.
 #include <math.h>
 
 #include "fit.h"

@@ -223,7 +223,8 @@ static double merge(groups *g, int64_t wide, pairs *p, int32_t *group) {
     return sum;
 }
 
-// Fill the frequencies of a group's tokens.
+// Fill the frequencies of a group's tokens, which sum to 4,096. Tokens that are too rare become literals; what is missing
+// goes to the most frequent, and what is too much is taken from it, as long as it is that: a slot changes its cost least.
 static void normalize(const int64_t *counts, int64_t total, uint16_t *freqs) {
     int64_t kept[TOKENS];
     memcpy(kept, counts, sizeof kept);

@@ -1,5 +1,4 @@
-// Tokens of coordinates, their keys, and how often each occurs: maskreg/codec/ulp_steps.py and encode.py define what is
-// computed.
+// Tokens of coordinates, their keys, and how often each occurs: maskreg/codec/ulp_steps.py and subblocks.py.
 #include "tokens.h"
 
 #include "histogram.h"

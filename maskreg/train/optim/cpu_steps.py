@@ -36,9 +36,6 @@ from maskreg.train.optim.step import AdamWFactors
 Codes = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
 
-QUIET_NAN = 0x7FC0
-"""Bits of bf16 that any NaN is rounded to."""
-
 Words = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.int32]
 
@@ -89,7 +86,6 @@ class Values(NamedTuple):
 def take_steps(updates: Sequence[Update]) -> None:
     """Take a step of each tensor."""
     ranges, kernels = Ranges([update.mask.words.size for update in updates]), library()
-    assert kernels
     structs = kernels.ffi.new("maskreg_update[]", [_update(kernels, update) for update in updates])
     ranges.together(partial(kernels.lib.maskreg_take_steps, _ranges(kernels, ranges), structs))
 
@@ -97,7 +93,6 @@ def take_steps(updates: Sequence[Update]) -> None:
 def accumulate(total: Floats, gradient: Codes, mask: MaskWords) -> None:
     """Add masked entries of a dense gradient to ``total``, fp32 ``[nnz]``."""
     kernels = library()
-    assert kernels
     bits = kernels.ffi.new("maskreg_bits *", _bits(kernels, mask))
     pointers = kernels.write(total), kernels.read(gradient), gradient.itemsize
     Ranges([mask.words.size]).each(
@@ -108,7 +103,6 @@ def accumulate(total: Floats, gradient: Codes, mask: MaskWords) -> None:
 def square_sums(each: Sequence[Values]) -> list[float]:
     """The sum of squares in float64 of each tensor's values: first of each range, in a fixed order, then of those."""
     ranges, kernels = Ranges([-(-values.codes.size // PAD_BITS) for values in each]), library()
-    assert kernels
     sums = np.zeros(len(ranges))
     structs = kernels.ffi.new("maskreg_values[]", [_pointers(kernels, values) for values in each])
     ranges.together(partial(kernels.lib.maskreg_sum_squares, _ranges(kernels, ranges), structs, kernels.write(sums)))

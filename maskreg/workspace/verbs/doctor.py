@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from maskreg.disk import free_bytes, is_read_only, nearest_existing, remove_drafts
-from maskreg.errors import ConfigError, MaskregError
-from maskreg.extras import compile_hint
-from maskreg.native import library, switched_off
+from maskreg.errors import MaskregError
+from maskreg.native import library
 from maskreg.registry import Registry
 from maskreg.result import Result
 from maskreg.settings import Remote
@@ -68,7 +67,7 @@ def doctor(directory: str | Path | None = None, *, workspace: Workspace | None =
 def findings(workspace: Workspace, directory: str | Path | None = None) -> Iterator[Finding]:
     """The findings of :func:`doctor` one after another, because a remote may take long to answer."""
     yield Finding("version", "ok", f"maskreg {__version__}")
-    yield _checked("kernels", _kernels)
+    yield _checked("kernels", lambda: Finding("kernels", "ok", library().level))
     settings = workspace.settings
     path = settings.config_path
     remark = ", does not exist" if not path.exists() else ", is empty" if not path.stat().st_size else ""
@@ -91,15 +90,6 @@ def _checked(subject: str, check: Callable[[], Finding]) -> Finding:
         return check()
     except MaskregError as error:
         return Finding(subject, "bad", error.message, error)
-
-
-def _kernels() -> Finding:
-    if kernels := library():
-        return Finding("kernels", "ok", kernels.level)
-    if switched_off():
-        return Finding("kernels", "ok", "switched off by MASKREG_KERNELS")
-    fault = "none were compiled: NumPy does the work, some 50 times as slowly"
-    return Finding("kernels", "note", fault, ConfigError(fault, hint=compile_hint()))
 
 
 def _registry(workspace: Workspace) -> Finding:

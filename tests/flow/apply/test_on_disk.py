@@ -205,7 +205,6 @@ def test_other_weight_files_are_named_and_not_copied(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "pytorch_model.bin").exists()
 
 
-@pytest.mark.usefixtures("compiled_kernels")  # the definitions in NumPy take new memory
 def test_memory_is_used_again_for_every_block(tmp_path: Path) -> None:
     codes = np.random.default_rng(1).integers(0, 1 << 16, BLOCK).astype(np.uint16)
     tensors = {f"w{n}": bits(codes + np.uint16(n)) for n in range(6)}

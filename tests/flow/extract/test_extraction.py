@@ -120,7 +120,6 @@ def test_an_extraction_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert left_over(tmp_path / "root" / "staging") == []
 
 
-@pytest.mark.usefixtures("compiled_kernels")  # the definitions in NumPy take new memory
 def test_memory_is_used_again_for_every_block(tmp_path: Path) -> None:
     tensors = {f"w{n}": ("BF16", np.full(BLOCK, n, np.uint16)) for n in range(8)}
     changed = {name: ("BF16", codes ^ np.uint16(1)) for name, (_, codes) in tensors.items()}
