@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from scripts.bench import figures
 from scripts.bench.commands import generate
 from scripts.bench.page import page
