@@ -31,12 +31,10 @@ _ended: ContextVar[click.Context | None] = ContextVar("maskreg_cli_ended", defau
 
 
 def _rolled_back(facts: _Facts) -> str:
-    tags = facts.get("tags", 0)
-    every = f"maskreg remote check {facts['remote']} --allow-rollback"
     if not facts.get("ref"):
-        return f"{every} takes what is there now"
+        return f"maskreg remote check {facts['remote']} --allow-rollback takes what is there now"
     taken = _again({"allow_rollback": True}) or f"maskreg show {facts['ref']}{_on(facts)} --allow-rollback"
-    return f"{taken} takes the tag as it is now" + (f"; for all {tags:,} tags that went back: {every}" if tags else "")
+    return f"{taken} takes the tag as it is now"
 
 
 def _fetched(facts: _Facts) -> str:
@@ -123,7 +121,6 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
     errors.DataError: {"indexed": "maskreg db rebuild{on}"},
     errors.CorruptError: {
         "seen": "maskreg show {ref}{on} --allow-rollback takes the tag as it is now",
-        "unreferenced": "maskreg annotate {unreferenced}{on} --description TEXT",
         "artifact": _fetched,
     },
     errors.FormatError: {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.closing import Closing
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, NotFoundError, RolledBackError, UnavailableError
+from maskreg.errors import CorruptError, NotFoundError, UnavailableError
 from maskreg.ref import DEFAULT_TAG, Card, Ref
 from maskreg.registry.identity import check_home, ensure_identity, read_identity, who
 from maskreg.registry.index import Index
@@ -225,9 +225,7 @@ class Registry(Closing):
             if self.store.head(artifact_prefix(ref.digest) + MANIFEST) is None:
                 facts: dict[str, Any] = {"history": replace(ref, digest=None)} if head else {}
                 raise NotFoundError(
-                    f"artifact {ref.digest.short} is not in {self.name} ({self.url})",
-                    **facts,
-                    remote=self.remote_name,
+                    f"artifact {ref.digest.short} is not in {self.name} ({self.url})", **facts, remote=self.remote_name
                 )
             entry = head if head and not head.deleted and head.digest == ref.digest else None
             return Resolved(ref, ref.digest, entry)
@@ -264,9 +262,7 @@ class Registry(Closing):
         """What does not continue what this machine knows of a tag, or of all; the logs themselves are not read."""
         damaged: list[CorruptError] = []
         if self.witness is not None:
-            seen = self.witness.audit(self.refs, self.uuid, ref)
-            self._advise(self.witness, [error for error in seen if isinstance(error, RolledBackError)])
-            damaged += seen
+            damaged += self.witness.audit(self.refs, self.uuid, ref)
         return [*damaged, *audit(self.trust, self.refs, ref)]
 
     def history(self, ref: Ref) -> list[RefEntry]:
@@ -291,26 +287,13 @@ class Registry(Closing):
         if head is not None:
             # First, so that an unsigned entry is refused as that, and not as something to accept.
             self.trust.check(head)
-        try:
-            known, since = witness.compare(self.refs, uuid, ref, head)
-        except RolledBackError as error:
-            self._advise(witness, [error])
-            raise
+        known, since = witness.compare(self.refs, uuid, ref, head)
         self.trust.check_latest(ref, since[-1] if since else None)
         if not since:
             return None
         if known is None or known.n < since[-1].n:
             witness.remember(uuid, since[-1])
         return since[-1]
-
-    def _advise(self, witness: Witness, errors: list[RolledBackError]) -> None:
-        # One listing shows which tags became shorter, as those do that a backup knows less of.
-        if not errors:
-            return
-        with suppress(UnavailableError):
-            shorter = witness.shorter(self.refs.numbers(), self.uuid)
-            for error in errors if shorter > 1 else ():
-                error.facts["tags"] = shorter
 
     def _indexed(self, ref: Ref, head: RefEntry | None) -> RefEntry | None:
         # A later entry that the catalog knows was written since the listing, or is lost from the store.

@@ -51,7 +51,6 @@ from maskreg.disk import filling, is_full, make_folder, require_space, sync_fold
 from maskreg.errors import (
     CannotCreateError,
     ConflictError,
-    CorruptError,
     DataError,
     LimitError,
     NotAllowedError,
@@ -63,7 +62,6 @@ from maskreg.progress import Progress
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
 from maskreg.store import FileStore, Store
-from maskreg.store.chain import removal
 from maskreg.store.entry import RefEntry
 
 if TYPE_CHECKING:
@@ -71,7 +69,6 @@ if TYPE_CHECKING:
 
 
 _MARGIN_BYTES = 64 << 20
-_WHAT = "the artifact"
 _KEPT = "what has arrived stays, and the same command continues"
 
 
@@ -125,15 +122,14 @@ class Landing:
                 folder.rmdir()
 
 
-def check_space(root: Path, needed_bytes: int) -> None:
-    """Refuse to start what would fill the disk."""
-    if needed_bytes:
-        require_space(root, needed_bytes, spare=_MARGIN_BYTES, what=_WHAT, registry=str(root))
-
-
 @contextmanager
-def landing_space(root: Path, missing: Callable[[], int]) -> Iterator[None]:
-    """Copy objects inside; a disk that becomes full nevertheless is reported with what is still missing."""
+def space_for(root: Path, missing: Callable[[], int]) -> Iterator[None]:
+    """Copy objects inside: what would fill the disk is not begun, and what fills it after all is reported.
+
+    ``missing``: bytes that are still to be copied.
+    """
+    if needed := missing():
+        require_space(root, needed, spare=_MARGIN_BYTES, what="the artifact", registry=str(root))
     with filling(root, missing, what="the rest of the artifact", left=_KEPT, registry=str(root)):
         yield
 
@@ -178,38 +174,23 @@ def follow(local: Registry, remote: Registry, ref: Ref, *digests: Digest) -> Non
 
 
 def followed(local: Registry, remote: Registry, ref: Ref) -> frozenset[Digest]:
-    """What this machine knows that a tag of a remote points to; empty when it neither pulled nor pushed the tag."""
-    return _read(local.store, _key(remote, ref)) if remote.uuid else frozenset()
+    """What this machine knows that a tag of a remote points to; empty when it neither pulled nor pushed the tag.
+
+    A record that is damaged says nothing: a push that asks for it is then refused, unless it is forced.
+    """
+    key = _key(remote, ref)
+    try:
+        data = local.store.get(key, max_bytes=LIMITS.ref_bytes)
+        row = parse_sealed(data, key, schema=_SCHEMA, max_bytes=LIMITS.ref_bytes)
+        is_own = remote.uuid and (row["registry"], row["tag"]) == (remote.uuid, ref.path)
+        return frozenset(Digest(digest) for digest in row["digests"]) if is_own else frozenset()
+    except (NotFoundError, DataError, KeyError, TypeError, ValueError):
+        return frozenset()
 
 
 def is_followed(local: Registry, ref: Ref) -> bool:
     """Whether this machine has pulled the tag from a remote or pushed it to one."""
     return any(info.key.endswith(f"/{ref.path}.json") for info in local.store.list(FOLLOWED))
-
-
-def damaged_records(store: Store) -> Iterator[CorruptError]:
-    """The records of a local registry that cannot be read, or belong to another tag; by key."""
-    for key in sorted(info.key for info in store.list(FOLLOWED)):
-        if not key.rpartition("/")[2].startswith("."):
-            try:
-                _read(store, key)
-            except CorruptError as error:
-                yield error
-
-
-def _read(store: Store, key: str) -> frozenset[Digest]:
-    try:
-        row = parse_sealed(store.get(key, max_bytes=LIMITS.ref_bytes), key, schema=_SCHEMA, max_bytes=LIMITS.ref_bytes)
-        if key != f"{FOLLOWED}{row['registry']}/{row['tag']}.json":
-            raise CorruptError(key, f"it is the record of {row['tag']}", hint=removal(store.url, key))
-        return frozenset(Digest(digest) for digest in row["digests"])
-    except NotFoundError:
-        return frozenset()
-    except CorruptError as error:
-        error.hint = error.hint or removal(store.url, key)
-        raise
-    except (DataError, KeyError, TypeError, ValueError) as error:
-        raise CorruptError(key, f"this record cannot be read ({error})", hint=removal(store.url, key)) from error
 
 
 def check_follows(registries: tuple[Registry, Registry], ref: Ref, digest: Digest, head: RefEntry | None) -> None:

@@ -6,7 +6,7 @@ Damage is collected, and never ends the audit. Each kind of thing is counted, so
     tags          every entry of every log: parsed, numbered without gaps, linked, immutable tags unmoved; of a remote
                   also whether they continue what this machine has seen of them
     artifacts     every object hashed and opened as readers do; with ``recount`` the mask's bits are counted
-    guards        the records that garbage collection checks names by are there and can be read
+    guards        the records that garbage collection checks names by can be read
     catalog       the structure of its file, and the entries that it knows and the store has lost; its other rows can
                   be made again from the store
 """
@@ -18,6 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 from maskreg.artifact.analysis import read_analysis
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST, artifact_prefix, part_of
@@ -32,20 +33,10 @@ from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
 from maskreg.registry.identity import IDENTITY, IDENTITY_HINT, read_identity
 from maskreg.registry.registry import Registry
-from maskreg.registry.transfer import damaged_records
 from maskreg.result import Result, plain
 from maskreg.store.base import ObjectInfo, Store
-from maskreg.store.chain import folders, removal
-from maskreg.store.entry import (
-    NAMES,
-    REFS,
-    BackReference,
-    Named,
-    RefEntry,
-    back_reference_key,
-    ref_of,
-    without_back_reference,
-)
+from maskreg.store.chain import each_folder, removal
+from maskreg.store.entry import NAMES, REFS, BackReference, RefEntry, ref_of
 
 
 @dataclass(frozen=True)
@@ -133,16 +124,10 @@ def verify(
 
 def joined(reports: Sequence[Verified]) -> Verified:
     """The reports of several artifacts, at least one, as one: counts are added, and damage is named once."""
-    first = reports[0]
-    return replace(
-        first,
-        tags=sum(report.tags for report in reports),
-        entries=sum(report.entries for report in reports),
-        artifacts=sum(report.artifacts for report in reports),
-        objects=sum(report.objects for report in reports),
-        bytes=sum(report.bytes for report in reports),
-        damaged=tuple(dict.fromkeys(damage for report in reports for damage in report.damaged)),
-    )
+    damaged = tuple(dict.fromkeys(damage for report in reports for damage in report.damaged))
+    counts = ("tags", "entries", "artifacts", "objects", "bytes")
+    sums: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in counts}
+    return replace(reports[0], damaged=damaged, **sums)
 
 
 _WRONG = (DataError, NotFoundError, UsageError)
@@ -275,8 +260,8 @@ class _One(_Looking):
             damaged += self.inspect(digest, names, "verify", sum(info.size for info in present.values()))
         tags = entries = 0
         if isinstance(artifact, Ref):
-            folders_listed = folders(self.registry.store.list(f"{REFS}{artifact.path}/"))
-            tags, entries = len(folders_listed), sum(len(folder.entries) for folder in folders_listed.values())
+            listed = list(each_folder(self.registry.store.list(f"{REFS}{artifact.path}/")))
+            tags, entries = len(listed), sum(len(folder.entries) for folder in listed)
             damaged += _of_logs([*self._log(artifact), *unresolved])
         counts = (tags, entries, int(digest is not None), self.objects, self.bytes)
         return Verified(*counts, recounted=self.counts, catalog=False, damaged=tuple(damaged))
@@ -323,7 +308,7 @@ class _One(_Looking):
 class _Everything(_Looking):
     # All that a registry holds.
     unchecked: MaskregError | None = None
-    named: dict[Digest, list[Named]] = field(default_factory=dict)
+    named: dict[Digest, list[str]] = field(default_factory=dict)
 
     def verify(self) -> Verified:
         """Look at everything, in the order of the module's text."""
@@ -332,7 +317,7 @@ class _Everything(_Looking):
         damaged: list[Damage] = []
         for number, digest in enumerate(sorted(sizes), 1):
             label = f"verify artifact {number:,} of {len(sizes):,}"
-            damaged += self.inspect(digest, self._names(digest), label, sizes[digest])
+            damaged += self.inspect(digest, tuple(sorted(self.named.get(digest, ()))), label, sizes[digest])
         damaged += [*_of_logs(logs), *strays, *self._guards(), *self._identity(bool(tags))]
         # A service looks after its catalog itself.
         if not self.registry.served:
@@ -358,13 +343,10 @@ class _Everything(_Looking):
         for folder, head in counting(self.progress, "read tags", walked):
             tags, entries = tags + 1, entries + len(folder.entries)
             if head is not None and head.digest is not None:
-                self.named.setdefault(head.digest, []).append(Named(head.digest, head.ref, head.n))
+                self.named.setdefault(head.digest, []).append(str(head.ref))
         with suppress(FormatError):
             damaged += self.registry.audit_known()
         return damaged, tags, entries
-
-    def _names(self, digest: Digest) -> tuple[str, ...]:
-        return tuple(sorted(str(named.ref) for named in self.named.get(digest, ())))
 
     def _list_artifacts(self) -> tuple[list[Damage], dict[Digest, int]]:
         # What does not belong there, and the size of each artifact that is stored or named.
@@ -385,22 +367,12 @@ class _Everything(_Looking):
         return strays, sizes
 
     def _guards(self) -> Iterator[Damage]:
-        # The records that keep gc from deleting what has a name, and a push from moving a tag over what another user
-        # set. A damaged one makes the command refuse, or keep an artifact; a missing one only takes away its check.
+        # The records that keep gc from deleting what has a name. A damaged one keeps an artifact.
         store = self.registry.store
         names = (info for info in store.list(NAMES) if not info.key.rpartition("/")[2].startswith("."))
         with closing(ordered(partial(_guard_fault, store), names, jobs=self.jobs)) as faults:
-            damaged = [*filter(None, counting(self.progress, "read back references", faults)), *damaged_records(store)]
-        for error in sorted(damaged, key=lambda error: error.key):
-            yield _damage(None, (), error)
-        for named in without_back_reference(
-            store, (named for digest in sorted(self.named) for named in self.named[digest])
-        ):
-            key = back_reference_key(*named)
-            fault = f"missing: gc cannot check that a list of names lacks {named.ref}"
-            hint, on = "another entry of the tag has one", self.registry.remote_name
-            missing = CorruptError(key, fault, hint=hint, unreferenced=named.ref, remote=on)
-            yield _damage(named.digest, (str(named.ref),), missing)
+            for error in filter(None, counting(self.progress, "read back references", faults)):
+                yield _damage(None, (), error)
 
     def _identity(self, used: bool) -> Iterator[Damage]:
         try:

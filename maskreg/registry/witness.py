@@ -22,18 +22,13 @@ pull finds 4 < 5, reads entry 5, which is gone, and refuses with who set it, whe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.document import canonical
-from maskreg.errors import (
-    CorruptError,
-    DataError,
-    NotFoundError,
-    RolledBackError,
-)
+from maskreg.errors import CorruptError, DataError, NotFoundError, RolledBackError
 from maskreg.ref import Ref
 from maskreg.registry.records import RECORD, UNWRITABLE, Records
 from maskreg.settings import Remote
@@ -194,10 +189,6 @@ class Witness:
                 ref = Ref(*path.split("/"))  # type: ignore[arg-type]
                 numbers[ref] = max(int(match[1]), numbers.get(ref, 0))
         return numbers
-
-    def shorter(self, log: Mapping[Ref, int], uuid: str) -> int:
-        """How many tags went back, by the number of the latest entry of every tag in one listing."""
-        return sum(n > log.get(ref, 0) for ref, n in self.numbers(uuid).items())
 
     def forget_registry(self) -> None:
         """Forget which registry is at this location: what is there next is taken as it is."""

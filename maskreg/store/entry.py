@@ -35,19 +35,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from maskreg.digest import Digest, parse_sealed, payload, sealed
 from maskreg.document import parse_object
 from maskreg.errors import BadRefError, CorruptError, DataError, FormatError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
-from maskreg.signature import SIGNATURES, PublicKey, Signer, is_signed_by, parse_signatures, signed
+from maskreg.signature import SIGNATURES, PrivateKey, PublicKey, is_signed_by, parse_signatures, signed
 from maskreg.store.base import ObjectInfo, Store
 
 SCHEMA = "maskreg.ref-entry/1"
@@ -113,7 +111,7 @@ class RefEntry:
         mine = (self.digest, self.deleted, self.card, self.immutable)
         return mine == (entry.digest, entry.deleted, entry.card, entry.immutable)
 
-    def signed(self, signer: Signer, registry: str) -> RefEntry:
+    def signed(self, signer: PrivateKey, registry: str) -> RefEntry:
         """The entry as ``signer`` signs it for the registry of that uuid."""
         entry = replace(self, registry=registry, signer=None, signature="")
         row = signed(entry._row() | {"registry": registry}, signer)
@@ -297,27 +295,6 @@ def put_back_reference(store: Store, entry: RefEntry) -> None:
     """Write the back reference of an entry that is about to be created; a deletion has none."""
     if entry.digest is not None:
         store.put(back_reference_key(entry.digest, entry.ref, entry.n), _document(entry.ref, entry.n))
-
-
-class Named(NamedTuple):
-    """The latest entry of a tag, as far as it names an artifact."""
-
-    digest: Digest
-    ref: Ref
-    n: int
-
-
-def without_back_reference(store: Store, named: Iterable[Named]) -> Iterator[Named]:
-    """Those that have no back reference: gc cannot check their artifacts twice."""
-    listing = (info.key for info in store.list(NAMES))
-    present = next(listing, None)
-    for _, group in groupby(named, lambda each: each.digest):
-        keys = {back_reference_key(*each): each for each in group}
-        for key in sorted(keys):
-            while present is not None and present < key:
-                present = next(listing, None)
-            if present != key and store.head(key) is None:
-                yield keys[key]
 
 
 def _document(ref: Ref, n: int) -> bytes:

@@ -29,7 +29,7 @@ from maskreg.registry.tags import tag
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, Store
-from maskreg.store.entry import back_reference_key, entry_key, tag_hash
+from maskreg.store.entry import entry_key, tag_hash
 from tests.artifact.making import pair, write
 from tests.artifact.test_hostile import forge, tensors_of
 from tests.buckets import log_in, new_store
@@ -178,14 +178,6 @@ def test_a_damaged_guard_is_reported(lab: Registry, digest: Digest, key: str) ->
         (damage,) = verify(lab).damaged
         assert (damage.digest, damage.key) == (None, name)
         assert next_step(damage.error)
-
-
-def test_a_missing_back_reference_is_reported(lab: Registry, digest: Digest) -> None:
-    key = back_reference_key(digest, REF, 1)
-    lab.store.delete([key])
-    (damage,) = verify(lab).damaged
-    assert (damage.key, damage.names) == (key, (str(REF),))
-    assert damage.error.facts["unreferenced"] == REF
 
 
 def test_what_was_seen_of_a_remote_is_part_of_its_audit(
