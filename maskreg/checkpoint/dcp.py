@@ -58,14 +58,13 @@ def open_path(path: Location, *, hub: str = "") -> PiecewiseCheckpoint:
     with opening() as files:
         data = read_whole(path / METADATA_NAME, LIMITS.pickle_bytes)
         with in_folder(path):
-            metadata = load_records(data, NAMES, METADATA_NAME)
-            contents = _Reader(path, files, _Metadata(metadata)).contents()
+            contents = _Saved(path, files, load_records(data, NAMES, METADATA_NAME)).contents()
         own = frozenset({METADATA_NAME, *(name for name in names_in(path) if name.endswith(".distcp"))})
         return PiecewiseCheckpoint("dcp", path, files, contents, companions=path, own=own, hub=hub)
 
 
-class _Metadata:
-    """The metadata, checked.
+class _Saved:
+    """What the metadata tells, checked.
 
     Attributes:
         tensors: of all that was saved, by name: the whole tensor's record.
@@ -73,7 +72,8 @@ class _Metadata:
         locations: where each chunk lies, by name and begin.
     """
 
-    def __init__(self, metadata: Any) -> None:
+    def __init__(self, folder: Location, files: Files, metadata: Any) -> None:
+        self._folder, self._files = folder, files
         fields = _fields(metadata, "Metadata")
         entries, chunks = fields.get("state_dict_metadata"), fields.get("storage_data")
         if not isinstance(entries, dict) or not isinstance(chunks, dict):
@@ -92,19 +92,13 @@ class _Metadata:
             begin = key.get("offset")
             self.locations[str(key.get("fqn")), None if begin is None else _shape(begin)] = _location(info)
 
-
-class _Reader:
-    def __init__(self, folder: Location, files: Files, metadata: _Metadata) -> None:
-        self._folder, self._files, self._metadata = folder, files, metadata
-
     def contents(self) -> Contents:
-        tensors = self._metadata.tensors
+        tensors, paths = self.tensors, self.paths
         if len(tensors) > LIMITS.tensors:
             raise LimitError(f"{METADATA_NAME}: {len(tensors)} tensors; the limit is {LIMITS.tensors}")
         shapes = {name: _shape(_fields(entry, "TensorStorageMetadata").get("size")) for name, entry in tensors.items()}
-        paths = self._metadata.paths
         choice = weights_among({paths[name]: math.prod(shape) for name, shape in shapes.items()}, METADATA_NAME)
-        contents = Contents(notes=choice.notes_with(map(paths.__getitem__, self._metadata.others)))
+        contents = Contents(notes=choice.notes_with(map(paths.__getitem__, self.others)))
         for stored, shape in shapes.items():
             if name := choice.names.get(paths[stored], ""):
                 check_name(name, METADATA_NAME)
@@ -112,7 +106,7 @@ class _Reader:
         return contents
 
     def _add(self, contents: Contents, name: str, stored: str, shape: Shape) -> None:
-        fields = _fields(self._metadata.tensors[stored], "TensorStorageMetadata")
+        fields = _fields(self.tensors[stored], "TensorStorageMetadata")
         info: TensorInfo | None = None
         pieces: list[Piece] = []
         for entry in fields.get("chunks", ()):
@@ -133,8 +127,7 @@ class _Reader:
 
     def _tensor(self, stored: str, box: Box) -> tuple[Archive, Any]:
         """The tensor that is saved as a chunk, and the archive that holds it."""
-        locations = self._metadata.locations
-        location = locations.get((stored, box.begin)) or locations.get((stored, None))
+        location = self.locations.get((stored, box.begin)) or self.locations.get((stored, None))
         if location is None:
             raise _damaged(f"it does not say where a chunk of {shown(stored)} lies")
         archive = Archive(self._files.open(self._folder / location.file), location.offset, location.size)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.files import AGAIN, is_plain_name, names_in
@@ -85,9 +84,9 @@ def is_safetensors(path: Location) -> bool:
 
 
 def is_dcp(folder: Location) -> bool:
-    """Whether a folder holds a distributed checkpoint of PyTorch, and no other weights to prefer."""
+    """Whether a folder holds a distributed checkpoint of PyTorch, or a part of one, and no other weights to prefer."""
     names = names_in(folder)
-    return any(name.endswith(".distcp") for name in names) and not _safetensors(names)
+    return any(name == ".metadata" or name.endswith(".distcp") for name in names) and not _safetensors(names)
 
 
 def is_fsdp(folder: Location) -> bool:
@@ -123,80 +122,38 @@ HEAD_BYTES = 512
 _SAFETENSORS = "use the safetensors checkpoint in 16 bits"
 
 
-class FileCause(NamedTuple):
-    """A file that is not what its name says.
+_DOWNLOAD = "download the checkpoint again, for instance with hf download"
 
-    Attributes:
-        test: whether it is this, by its first bytes and its size.
-        fault: what it is; continues a sentence that begins with its path.
-        hint: the next step; ``{folder}`` is where it lies, ``{path}`` its path and ``{stem}`` that without its suffix,
-            all quoted for a shell.
-    """
-
-    name: str
-    test: Callable[[bytes, int], bool]
-    fault: str
-    hint: str
-
-
-def _begins(*signs: bytes) -> Callable[[bytes, int], bool]:
-    return lambda head, size: head.lstrip().lower().startswith(signs)
-
-
-FILE_CAUSES = (
-    FileCause("empty", lambda head, size: not size, "the file is empty", AGAIN),
-    FileCause(
-        "lfs-pointer",
-        _begins(b"version https://git-lfs.github.com/"),
-        "a Git LFS pointer, not the weights",
-        "git -C {folder} lfs pull",
-    ),
-    FileCause(
-        "html",
-        _begins(b"<!doctype html", b"<html", b"<?xml"),
+_FILE_CAUSES = {
+    "empty": (rb"\Z", "the file is empty", AGAIN),
+    "lfs": (rb"\s*version https://git-lfs", "a Git LFS pointer, not the weights", "git -C {folder} lfs pull"),
+    "html": (
+        rb"(?i)\s*(<!doctype html|<html|<\?xml)",
         "a web page, not the weights: the download failed, perhaps for want of a login",
-        "download the checkpoint again, for instance with hf download",
+        _DOWNLOAD,
     ),
-    FileCause(
-        "index",
-        lambda head, size: head.lstrip().startswith(b"{") and b'"weight_map"' in head,
+    "index": (
+        rb'(?s)\s*\{.*"weight_map"',
         "the index of a checkpoint, not weights",
         "name the folder that it is in: {folder}",
     ),
-    FileCause(
-        "json",
-        _begins(b"{"),
-        "a JSON text, not the weights: perhaps the error message of a failed download",
-        "download the checkpoint again, for instance with hf download",
-    ),
-    FileCause(
-        "old-torch",
-        lambda head, size: head.startswith(b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"),
+    "json": (rb"\s*\{", "a JSON text, not the weights: perhaps the error message of a failed download", _DOWNLOAD),
+    "old-torch": (
+        rb"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19",
         "a file of torch.save as it was before torch 1.6",
         'python -c "import sys, torch; torch.save(torch.load(sys.argv[1], weights_only=True), sys.argv[2])" {path} '
         "{stem}-new.bin",
     ),
-    FileCause(
-        "torch",
-        lambda head, size: head.startswith(b"PK\x03\x04"),
-        "a file of torch.save, not safetensors, as its name says",
-        "mv {path} {stem}.bin",
-    ),
-    FileCause(
-        "pickle",
-        lambda head, size: head.startswith((b"\x80\x02", b"\x80\x04", b"\x80\x05")),
+    "torch": (rb"PK\x03\x04", "a file of torch.save, not safetensors, as its name says", "mv {path} {stem}.bin"),
+    "pickle": (
+        rb"\x80[\x02\x04\x05]",
         "a pickle that torch.save did not write",
         "save the weights with torch.save(model.state_dict(), PATH)",
     ),
-    FileCause("gguf", lambda head, size: head.startswith(b"GGUF"), "a GGUF file, not safetensors", _SAFETENSORS),
-    FileCause(
-        "zeros",
-        lambda head, size: not any(head),
-        "the file begins with zeros: a download or copy that did not finish",
-        AGAIN,
-    ),
-)
-"""Files, the first that fits."""
+    "gguf": (rb"GGUF", "a GGUF file, not safetensors", _SAFETENSORS),
+    "zeros": (rb"\0*\Z", "the file begins with zeros: a download or copy that did not finish", AGAIN),
+}
+"""Files that are not what their names say, the first that fits: how they begin, what they are, and the next step."""
 
 FOLDER_CAUSES = {
     re.compile(r".+\.(bin|pt|pth|ckpt)"): (
@@ -212,14 +169,14 @@ FOLDER_CAUSES = {
 """What a folder holds that has no weights to read, by its files' names: the first that fits, and the next step."""
 
 
-def explained(error: FormatError, path: Location, head: bytes, size: int, *, own: str = "") -> FormatError:
+def explained(error: FormatError, path: Location, head: bytes, *, own: str = "") -> FormatError:
     """The error for a file that breaks the format: a known cause, else ``error`` itself."""
     # Where a header begins as it should, its first bytes are a length, and mean nothing else.
-    for cause in () if head[4:9] == b"\0\0\0\0{" else FILE_CAUSES:
-        if cause.name != own and cause.test(head, size):
+    for name, (begin, fault, hint) in {} if head[4:9] == b"\0\0\0\0{" else _FILE_CAUSES.items():
+        if name != own and re.match(begin, head):
             paths = {"folder": path.parent, "path": path, "stem": path.with_suffix("")}
-            hint = cause.hint.format(**{name: shlex.quote(str(value)) for name, value in paths.items()})
-            return FormatError(f"{path.name}: {cause.fault}", hint=hint)
+            hint = hint.format(**{key: shlex.quote(str(value)) for key, value in paths.items()})
+            return FormatError(f"{path.name}: {fault}", hint=hint)
     return error
 
 

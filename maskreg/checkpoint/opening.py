@@ -6,9 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from maskreg.bucket import BucketPath, Location, OptionsOf, located
 from maskreg.checkpoint.base import Checkpoint
@@ -27,26 +25,22 @@ from maskreg.checkpoint.safetensors import open_path as open_safetensors
 from maskreg.errors import NotAllowedError, NotFoundError, UnavailableError, UsageError
 from maskreg.extras import requiring
 
-
-class Format(NamedTuple):
-    """One line in the table of formats.
-
-    Attributes:
-        accepts: what a path must be, for messages: ``a .safetensors file, a directory with ...``.
-        recognize: whether a file or directory that exists is of this format, judged by names; never raises.
-        open: opens one, checking everything but the tensors' data; takes its path, ``org/name@commit`` or empty, and
-            LIMITS.
-    """
-
-    accepts: str
-    recognize: Callable[[Location], bool]
-    open: Callable[..., Checkpoint]
+FORMATS: Mapping[str, tuple[str, Callable[[Location], bool]]] = {
+    "safetensors": (f"a .safetensors file, a directory with {SINGLE_NAME} or {INDEX_NAME}", is_safetensors),
+    "dcp": ("a distributed PyTorch checkpoint (.metadata and .distcp files)", is_dcp),
+    "fsdp": ("a directory with model_world_size_N_rank_K.pt of every process", is_fsdp),
+    "torch": (f"a state dict of torch.save (.bin, .pt), a directory with {TORCH_NAME} or {TORCH_INDEX_NAME}", is_torch),
+}
+"""Every format by its stable, lower-case name: what a path must be, for messages, and whether a file or directory that
+exists is of it, judged by names. The first that recognizes a path opens it."""
 
 
-def _open_as(name: str, path: Location, *, hub: str) -> Checkpoint:
-    """Few commands meet other formats than safetensors: their readers are imported when they are needed."""
+def _opened(path: Location, hub: str = "") -> Checkpoint:
+    """The checkpoint in a file or directory that exists; one of an unknown format is said to lack safetensors."""
+    name = next((name for name, (_, recognize) in FORMATS.items() if recognize(path)), "safetensors")
     if name == "safetensors":
         return open_safetensors(path, hub=hub)
+    # Few commands meet other formats: their readers are imported when they are needed.
     if name == "dcp":
         from maskreg.checkpoint import dcp
 
@@ -54,24 +48,6 @@ def _open_as(name: str, path: Location, *, hub: str) -> Checkpoint:
     from maskreg.checkpoint.torch_files import open_path, open_ranks
 
     return (open_ranks if name == "fsdp" else open_path)(path, hub=hub)
-
-
-_FORMATS = {
-    "safetensors": (f"a .safetensors file, a directory with {SINGLE_NAME} or {INDEX_NAME}", is_safetensors),
-    "dcp": ("a distributed PyTorch checkpoint (.metadata and .distcp files)", is_dcp),
-    "fsdp": ("a directory with model_world_size_N_rank_K.pt of every process", is_fsdp),
-    "torch": (f"a state dict of torch.save (.bin, .pt), a directory with {TORCH_NAME} or {TORCH_INDEX_NAME}", is_torch),
-}
-
-FORMATS: Mapping[str, Format] = {
-    name: Format(accepts, recognize, partial(_open_as, name)) for name, (accepts, recognize) in _FORMATS.items()
-}
-"""Every format by its stable, lower-case name; the first that recognizes a path opens it."""
-
-
-def format_of(path: Location) -> Format:
-    """The format of a file or directory that exists; safetensors, which says what is missing, for an unknown one."""
-    return next((known for known in FORMATS.values() if known.recognize(path)), FORMATS["safetensors"])
 
 
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
@@ -165,7 +141,7 @@ def not_cached(hub: HubId) -> NotFoundError:
     )
 
 
-_ACCEPTED = ", ".join(known.accepts for known in FORMATS.values()) + (
+_ACCEPTED = ", ".join(accepts for accepts, _ in FORMATS.values()) + (
     ", safetensors in a bucket (s3://BUCKET/PREFIX), or a Hugging Face id org/name[@revision]"
 )
 
@@ -200,11 +176,11 @@ def _open(location: BucketPath | str, download: bool) -> Checkpoint:
     if isinstance(location, BucketPath):
         if not location.exists():
             raise NotFoundError(f"{location}: no such object or prefix", hint=_listing(location))
-        return format_of(location).open(location, hub="")
+        return _opened(location)
     text = location
     path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises for an unknown user
     if os.path.exists(path):  # noqa: PTH110  # Path.exists raises where a parent may not be read
-        return format_of(path).open(path, hub=hub_identity(path))
+        return _opened(path, hub_identity(path))
     hub = HubId.parse(text)
     link = os.path.islink(path)  # noqa: PTH114  # Path.is_symlink raises for a name that is too long
     if hub is None or link:
@@ -212,7 +188,7 @@ def _open(location: BucketPath | str, download: bool) -> Checkpoint:
         raise NotFoundError(f"{text}: {fault}", hint=f"a checkpoint is {_ACCEPTED}")
     directory = snapshot(hub, download=download)
     try:
-        return format_of(directory).open(directory, hub=hub_identity(directory))
+        return _opened(directory, hub_identity(directory))
     except NotFoundError as error:
         # An interrupted download leaves a directory without some of its files.
         if download:

@@ -27,14 +27,7 @@ import numpy.typing as npt
 from maskreg.bucket import BucketPath, Location
 from maskreg.checkpoint.base import Memory
 from maskreg.checkpoint.files import Files, OpenFile, StoredCheckpoint, in_folder, names_in, read_whole, reading
-from maskreg.checkpoint.layouts import (
-    HEAD_BYTES,
-    INDEX_NAME,
-    check_index,
-    explained,
-    parse_index,
-    why_no_weights,
-)
+from maskreg.checkpoint.layouts import HEAD_BYTES, INDEX_NAME, check_index, explained, parse_index, why_no_weights
 from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS
@@ -82,8 +75,7 @@ def header_length(first: bytes, file_bytes: int, file_name: str) -> int:
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     if len(first) < LENGTH_BYTES or length > file_bytes - LENGTH_BYTES:
         raise FormatError(
-            f"{file_name}: not a safetensors file, or cut short",
-            hint="download or copy the checkpoint again",
+            f"{file_name}: not a safetensors file, or cut short", hint="download or copy the checkpoint again"
         )
     if length > LIMITS.safetensors_header_bytes:
         raise LimitError(f"{file_name}: a header of {length} bytes; the limit is {LIMITS.safetensors_header_bytes}")
@@ -108,10 +100,7 @@ def parse_header(header: bytes, data_bytes: int, file_name: str) -> Shard:
         max_values=_VALUES * LIMITS.tensors,
     )
     metadata = _metadata(document.pop("__metadata__", {}), file_name)
-    ranges = sorted(
-        (_tensor(name, entry, file_name) for name, entry in document.items()),
-        key=lambda item: item[:2],
-    )
+    ranges = sorted((_tensor(name, entry, file_name) for name, entry in document.items()), key=lambda item: item[:2])
     _check_gapless(ranges, data_bytes, file_name)
     return Shard(file_name, tuple(info for _, _, info in ranges), header, metadata)
 
@@ -333,4 +322,4 @@ def _open_shard(path: Location, files: Files) -> tuple[OpenFile, Shard]:
         except FormatError as error:
             head = bytearray(min(HEAD_BYTES, file.size))
             file.fill(memoryview(head), 0)
-            raise explained(error, path, bytes(head), file.size) from error
+            raise explained(error, path, bytes(head)) from error

@@ -90,8 +90,7 @@ def _contents_of_ranks(parts: Sequence[StateDict]) -> Contents:
     for part in parts[1:]:
         if difference := first.tensors.keys() ^ part.tensors.keys():
             raise FormatError(
-                f"{part.document}: other tensors than in {first.document}, such as {min(difference)}",
-                hint=AGAIN,
+                f"{part.document}: other tensors than in {first.document}, such as {min(difference)}", hint=AGAIN
             )
     for name, tensor in first.tensors.items():
         info = info_of(name, tensor, first.document)
@@ -216,7 +215,7 @@ def _read(files: Files, path: Location) -> StateDict:
         try:
             return read_state_dict(file)
         except FormatError as error:
-            raise explained(error, path, bytes(head), file.size, own="torch") from error
+            raise explained(error, path, bytes(head), own="torch") from error
 
 
 def _contents(parts: Sequence[StateDict]) -> Contents:

@@ -106,8 +106,5 @@ def write_checkpoint(out: Path, plan: OutputPlan, *, force: bool = False) -> Ite
 
     ``force`` replaces files of an earlier output that are written again; others in its directory stay.
     """
-    with (
-        filling(out, plan.total_bytes, what="the checkpoint"),
-        CheckpointWriter(out, plan, force=force) as writer,
-    ):
+    with filling(out, plan.total_bytes, what="the checkpoint"), CheckpointWriter(out, plan, force=force) as writer:
         yield writer

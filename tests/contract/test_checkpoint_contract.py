@@ -119,13 +119,13 @@ def test_every_format_is_tested() -> None:
 
 def test_one_format_recognizes_a_checkpoint(source: Location) -> None:
     with open_checkpoint(source) as checkpoint:
-        assert [name for name, known in FORMATS.items() if known.recognize(source)] == [checkpoint.format]
+        assert [name for name, (_, recognize) in FORMATS.items() if recognize(source)] == [checkpoint.format]
 
 
 def test_no_format_recognizes_something_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"text")
     for path in (tmp_path, tmp_path / "file"):
-        assert not [name for name, known in FORMATS.items() if known.recognize(path)]
+        assert not [name for name, (_, recognize) in FORMATS.items() if recognize(path)]
         with pytest.raises(MaskregError):
             open_checkpoint(path)
 
