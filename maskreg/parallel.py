@@ -20,7 +20,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -94,18 +94,15 @@ class Crew:
             self._is_abandoned = True
             waiting, self._waiting = self._waiting, set()
         for future in waiting:
-            _settle(future, _abandoned)
-
-    def check(self) -> None:
-        """Raise :class:`AbandonedError` after :meth:`abandon`."""
-        if self._is_abandoned:
-            raise AbandonedError
+            with suppress(InvalidStateError):
+                future.set_exception(AbandonedError())
 
     def wait(self, future: Future[T]) -> T:
         """The result of a future, but not beyond :meth:`abandon`."""
         wait: Future[T] = Future()
         with self._lock:
-            self.check()
+            if self._is_abandoned:
+                raise AbandonedError
             self._waiting.add(wait)
         future.add_done_callback(lambda done: _settle(wait, done.result))
         try:
@@ -186,10 +183,6 @@ def _settle(future: Future[T], work: Callable[[], T]) -> None:
             future.set_exception(error)
         else:
             future.set_result(result)
-
-
-def _abandoned() -> Any:
-    raise AbandonedError
 
 
 PAGE = mmap.PAGESIZE
@@ -338,24 +331,12 @@ def _batches(tasks: Iterable[TaskT], size: Callable[[TaskT], int] | None) -> Ite
 
 
 def each(items: Iterable[TaskT], work: Callable[[TaskT], None], jobs: int) -> None:
-    """Call ``work`` on every item, ``jobs`` at a time, in no particular order.
+    """Call ``work`` on every item, ``jobs`` at a time.
 
-    After an error nothing new starts; what runs is finished, then the error is raised. After a signal it is not.
+    After an error few others start; what runs is finished, then the error is raised. After a signal it is not.
     """
-    if jobs == 1:
-        for item in items:
-            work(item)
-        return
-    running: set[Future[None]] = set()
-    with threads(jobs) as pool:
-        for item in items:
-            if len(running) == jobs:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-            running.add(pool.submit(work, item))
-        for future in running:
-            future.result()
+    results = map(work, items) if jobs == 1 else ordered(work, items, jobs=jobs)
+    deque(results, maxlen=0)
 
 
 @contextmanager

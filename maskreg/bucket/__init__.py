@@ -34,8 +34,7 @@ def on_disk(location: Location, work: str) -> Path:
     """The path of what has to lie on a disk."""
     if isinstance(location, BucketPath):
         raise UsageError(
-            f"{work} needs files on a disk, and {location} is in a bucket",
-            hint=f"copy it first: {location.copying}",
+            f"{work} needs files on a disk, and {location} is in a bucket", hint=f"copy it first: {location.copying}"
         )
     return location
 

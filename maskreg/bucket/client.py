@@ -6,14 +6,11 @@ classes, since which classes exist depends on the version of botocore.
 
 from __future__ import annotations
 
-import math
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from maskreg.errors import ConfigError, MaskregError, NoSpaceError, NotFoundError, RefusedError, UnavailableError
@@ -95,10 +92,7 @@ def of_answer(error: Exception, url: str, bucket: str, operation: str, key: str)
     if code == "RequestTimeTooSkewed":
         return RefusedError(f"{refusal}: the clocks of this machine and of the service differ", hint="timedatectl")
     if code in _DENIED or status in (401, 403):
-        return RefusedError(
-            refusal,
-            hint=denied_hint(operation, bucket),
-        )
+        return RefusedError(refusal, hint=denied_hint(operation, bucket))
     if code == "NoSuchBucket":
         return NotFoundError(f"there is no bucket {bucket} at {url}", hint=f"aws s3 mb s3://{bucket}")
     if code in _ELSEWHERE or status in (301, 307, 308):
@@ -139,17 +133,9 @@ _CONNECTIONS = 32
 
 
 def connect(
-    options: StoreOptions,
-    *,
-    connect_seconds: float = 5,
-    read_seconds: float = 20,
-    attempts: int = 3,
-    patience_seconds: float = math.inf,
+    options: StoreOptions, *, connect_seconds: float = 5, read_seconds: float = 20, attempts: int = 3
 ) -> S3Client:
-    """A client, which sends nothing yet; the caller closes it.
-
-    A request without an answer is not tried again ``patience_seconds`` after its first try.
-    """
+    """A client, which sends nothing yet; the caller closes it."""
     import boto3
     from botocore.config import Config
 
@@ -170,33 +156,14 @@ def connect(
             max_pool_connections=_CONNECTIONS,
         ),
     )
-    # A service that hangs takes the whole time to read at each try, and one that is gone takes none.
-    client.meta.events.register("before-call.s3", _begin)
-    client.meta.events.register_first("needs-retry.s3", partial(_give_up, patience_seconds, connect_seconds))
+    client.meta.events.register_first("needs-retry.s3", _give_up)
     return client
 
 
-_BEGUN = "maskreg_begun"
-
-
-def _begin(context: dict[str, Any], **_: object) -> None:
-    context[_BEGUN] = time.monotonic()
-
-
-def _give_up(
-    patience_seconds: float,
-    connect_seconds: float,
-    request_dict: dict[str, Any],
-    caught_exception: Exception | None,
-    **_: object,
-) -> None:
-    if caught_exception is None:
-        return
+def _give_up(caught_exception: Exception | None, **_: object) -> None:
     # A host that is gone answers nothing, however often it is asked; one that restarts refuses at once.
-    is_gone = type(caught_exception).__name__ == "ConnectTimeoutError"
-    limit = min(connect_seconds, patience_seconds) if is_gone else patience_seconds
-    if time.monotonic() - request_dict["context"][_BEGUN] >= limit:
-        raise caught_exception
+    if type(caught_exception).__name__ == "ConnectTimeoutError":
+        raise caught_exception  # type: ignore[misc]  # not None
 
 
 def check_options(options: StoreOptions) -> None:

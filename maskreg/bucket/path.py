@@ -272,13 +272,7 @@ def _connect_s3(root: str, options: StoreOptions) -> S3Store:
     transport: ClientConfig = {"allow_http": True, "read_timeout": _READ_SECONDS, "timeout": _PATIENCE}
     if options.ca_bundle:
         transport["root_certificate"] = Path(options.ca_bundle).read_bytes()
-    return S3Store(
-        name,
-        config=how,
-        credential_provider=credentials,
-        client_options=transport,
-        retry_config=_retries(),
-    )
+    return S3Store(name, config=how, credential_provider=credentials, client_options=transport, retry_config=_retries())
 
 
 SCHEMES = tuple(KINDS)

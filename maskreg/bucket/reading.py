@@ -53,10 +53,10 @@ class _Request:
 class BucketFile:
     """An object that is open for reading; see :class:`maskreg.checkpoint.files.OpenFile`."""
 
-    def __init__(self, path: BucketPath, version: tuple[int, str] | None = None) -> None:
+    def __init__(self, path: BucketPath) -> None:
         """Nothing is read yet."""
         self.path = path
-        self.size, self._etag = version or path.version()
+        self.size, self._etag = path.version()
         self._lock = threading.Lock()
         self._requests: list[_Request] = []
 
