@@ -60,7 +60,6 @@ def read_analysis(artifact: Artifact) -> dict[str, Any]:
     )
     if document.get("schema") != ANALYSIS_SCHEMA:
         raise FormatError(
-            f"{ANALYSIS}: schema {document.get('schema')!r} is not {ANALYSIS_SCHEMA}",
-            hint=upgrade_command(),
+            f"{ANALYSIS}: schema {document.get('schema')!r} is not {ANALYSIS_SCHEMA}", hint=upgrade_command()
         )
     return document

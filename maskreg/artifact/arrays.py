@@ -41,7 +41,7 @@ class GrowingArray:
         self._name = name
         self._compress = compress
         self._compressed = False
-        self._pending = np.empty(0, np.uint8)
+        self._pending = storer.memory()
         self._filled = 0
         self._shards = 0
         self._row_bytes = ArrayLayout(name, 0).row_bytes
@@ -61,7 +61,6 @@ class GrowingArray:
         data = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
         while data.size:
             taken = data[: SHARD_BYTES - self._filled]
-            self._reserve(self._filled + taken.size)
             self._pending[self._filled : self._filled + taken.size] = taken
             self._filled += taken.size
             data = data[taken.size :]
@@ -72,12 +71,6 @@ class GrowingArray:
         """Have the last rows stored."""
         if self._filled:
             self._write()
-
-    def _reserve(self, size: int) -> None:
-        if size > self._pending.size:
-            grown = np.empty(min(SHARD_BYTES, max(size, 2 * self._pending.size)), np.uint8)
-            grown[: self._filled] = self._pending[: self._filled]
-            self._pending = grown
 
     def _write(self) -> None:
         rows = self._pending[: self._filled]

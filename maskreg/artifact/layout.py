@@ -51,17 +51,6 @@ ARTIFACTS = "artifacts/sha256/"
 INCOMING = "incoming/"
 """Prefix of objects that are not yet part of an artifact in a local registry."""
 
-_ARRAY_PART = {
-    "mask": "mask",
-    "delta": "delta",
-    "delta_index": "delta",
-    "whole": "delta",
-    "reverse": "reverse",
-    "reverse_index": "reverse",
-    "reverse_whole": "reverse",
-    "leaves": "",
-}
-
 
 def artifact_prefix(digest: Digest) -> str:
     """Prefix of an artifact's keys in a store."""
@@ -82,7 +71,7 @@ def part_of(key: str) -> str:
     if key.startswith(REVERSE_FILES):
         return "reverse"
     segments = key.split("/")
-    return _ARRAY_PART.get(segments[1], "") if segments[0] == GROUP and len(segments) > 2 else ""
+    return ARRAYS[segments[1]].part if segments[0] == GROUP and len(segments) > 2 and segments[1] in ARRAYS else ""
 
 
 CHUNK_BYTES = 1 << 20
@@ -91,22 +80,29 @@ SHARD_BYTES = 16 << 20
 
 
 class ArrayForm(NamedTuple):
-    """What all arrays of one name have in common: dtype, shape of a row, and whether chunks may be Zstandard frames."""
+    """What all arrays of one name have in common.
 
+    Attributes:
+        part: that they belong to; empty for all parts.
+        row: the shape of a row.
+        compressible: whether chunks may be Zstandard frames.
+    """
+
+    part: str
     dtype: str
     row: tuple[int, ...] = ()
     compressible: bool = False
 
 
 ARRAYS: Mapping[str, ArrayForm] = {
-    "mask": ArrayForm("uint8", compressible=True),
-    "leaves": ArrayForm("uint8", (2, FINGERPRINT_BYTES)),
-    "delta": ArrayForm("uint8"),
-    "delta_index": ArrayForm("uint64"),
-    "reverse": ArrayForm("uint8"),
-    "reverse_index": ArrayForm("uint64"),
-    "whole": ArrayForm("uint8"),
-    "reverse_whole": ArrayForm("uint8"),
+    "mask": ArrayForm("mask", "uint8", compressible=True),
+    "leaves": ArrayForm("", "uint8", (2, FINGERPRINT_BYTES)),
+    "delta": ArrayForm("delta", "uint8"),
+    "delta_index": ArrayForm("delta", "uint64"),
+    "reverse": ArrayForm("reverse", "uint8"),
+    "reverse_index": ArrayForm("reverse", "uint64"),
+    "whole": ArrayForm("delta", "uint8"),
+    "reverse_whole": ArrayForm("reverse", "uint8"),
 }
 """Every array that an artifact may have."""
 

@@ -208,10 +208,7 @@ def load_manifest(data: bytes, digest: Digest) -> Manifest:
         raise CorruptError("manifest.json", f"its bytes hash to {Digest.of(data).short}, not {digest.short}")
     value = parse_object(data, "manifest.json", max_bytes=LIMITS.manifest_bytes)
     if value.get("schema") != SCHEMA:
-        raise FormatError(
-            f"manifest.json: schema {value.get('schema')!r} is not {SCHEMA}",
-            hint=upgrade_command(),
-        )
+        raise FormatError(f"manifest.json: schema {value.get('schema')!r} is not {SCHEMA}", hint=upgrade_command())
     text = data.decode()
     # Without an escape, what the texts hold is what the document holds; that is searched at once.
     if "\\" in text or printable(text) != text:

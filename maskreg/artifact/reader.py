@@ -123,9 +123,7 @@ class Artifact:
             self.bring(part)
         if part not in self.present():
             raise PartAbsentError(
-                f"the {part} part of artifact {self.digest.short} was not pulled",
-                not_pulled=part,
-                **self._facts,
+                f"the {part} part of artifact {self.digest.short} was not pulled", not_pulled=part, **self._facts
             )
 
     @property

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
-from maskreg.checkpoint.roles import ALL, Part, Selection, Shape
+from maskreg.checkpoint.roles import ALL, Part, Selection
 from maskreg.errors import PairMismatchError, UsageError
 from maskreg.mask.packed import nnz_of
 from maskreg.words import counted, listed
@@ -22,23 +22,17 @@ def parts_of(rows: Iterable[Tensor], selection: Selection) -> tuple[Part, ...]:
     return selection.parts({row.name: row.source_shape or () for row in rows})
 
 
-def selected_rows(
-    artifact: Artifact, selection: Selection, besides: Mapping[str, Shape] | None = None
-) -> tuple[Tensor, ...]:
-    """The rows of an artifact that a selection names, in their order; ``besides`` has shapes of others it may name."""
+def selected_rows(artifact: Artifact, selection: Selection) -> tuple[Tensor, ...]:
+    """The rows of an artifact that a selection names, in their order."""
     if not selection:
         return artifact.tensors
-    parts = selection.parts({**(besides or {}), **shapes_of(artifact)})
+    # A tensor without a mask has no parts.
+    parts = selection.parts({row.name: (row.source_shape or ()) if row.numel else () for row in artifact.tensors})
     return tuple(
         masked_row(artifact, part, artifact.by_name[part.tensor])
         for part in parts
         if part.tensor in artifact.by_name and artifact.by_name[part.tensor].name == part.tensor
     )
-
-
-def shapes_of(artifact: Artifact) -> dict[str, Shape]:
-    """The shape of every tensor that has a mask, by name; none for the others."""
-    return {row.name: (row.source_shape or ()) if row.numel else () for row in artifact.tensors}
 
 
 def row_of(part: Part, row: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.layout import MANIFEST, ArrayLayout, artifact_prefix, incoming_prefix
+from maskreg.artifact.layout import MANIFEST, SHARD_BYTES, ArrayLayout, artifact_prefix, incoming_prefix
 from maskreg.artifact.manifest import Manifest, Object, check_objects, dump_manifest
 from maskreg.artifact.shards import pack_shard
 from maskreg.digest import Digest
@@ -162,8 +162,8 @@ class ShardStorer:
         self._spare: list[Bytes] = []
 
     def memory(self) -> Bytes:
-        """Memory to fill: a stored shard's, or none."""
-        return self._spare.pop() if self._spare else np.empty(0, np.uint8)
+        """Memory of 16 MiB to fill: a stored shard's, or new, of which the system gives the pages that are touched."""
+        return self._spare.pop() if self._spare else np.empty(SHARD_BYTES, np.uint8)
 
     def put(self, layout: ArrayLayout, number: int, memory: Bytes, size: int) -> None:
         """Store a shard, soon. ``memory``: uint8, which belongs to this object from now on."""

@@ -181,11 +181,7 @@ class Catalog(Connections):
             return connection.execute(select(FILLED.c.source)).scalar()
 
     def rebuild(
-        self,
-        entries: Iterable[RefEntry],
-        manifests: Iterable[tuple[Digest, Manifest]],
-        *,
-        registry: str = "",
+        self, entries: Iterable[RefEntry], manifests: Iterable[tuple[Digest, Manifest]], *, registry: str = ""
     ) -> tuple[int, int]:
         """Replace the index, atomically; measurements, events and seen sources stay.
 
@@ -229,11 +225,9 @@ class Catalog(Connections):
             if measurement.metric == RLVR_OVERLAP:
                 _show_overlaps(connection, same)
 
-    def measurements(self, digest: Digest, *, metrics: Collection[str] = (), against: str = "") -> list[Measurement]:
+    def measurements(self, digest: Digest) -> list[Measurement]:
         """Measurements of an artifact, in the order of recording."""
         own = select(MEASUREMENTS).where(MEASUREMENTS.c.digest == digest).order_by(MEASUREMENTS.c.id)
-        own = own.where(MEASUREMENTS.c.metric.in_(metrics)) if metrics else own
-        own = own.where(MEASUREMENTS.c.against == against) if against else own
         with self.read() as connection:
             return [measurement_of(row) for row in connection.execute(own).mappings()]
 

@@ -109,10 +109,7 @@ _W = Words()
 
 # Facts of one artifact's manifest, and its recorded overlap; rebuilt from the store.
 ARTIFACTS = Table(
-    "artifacts",
-    METADATA,
-    *columns_in("artifacts", keys=("digest",)),
-    Index("ix_artifacts_source_root", "source_root"),
+    "artifacts", METADATA, *columns_in("artifacts", keys=("digest",)), Index("ix_artifacts_source_root", "source_root")
 )
 
 # The newest entry of one tag's log, with its card; rebuilt from the store.

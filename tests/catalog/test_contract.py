@@ -181,14 +181,6 @@ def test_events_come_newest_first_and_by_condition(catalog: Catalog) -> None:
     assert [e.detail["minute"] for e in catalog.events(limit=1)] == [2]
 
 
-def test_measurements_are_chosen_by_metric_and_by_what_they_are_against(catalog: Catalog) -> None:
-    for value, (metric, against) in enumerate([("overlap", "b"), ("overlap", "c"), ("phi", "b")]):
-        catalog.record(Measurement(digest(1), metric, float(value), against))
-    assert [m.value for m in catalog.measurements(digest(1), metrics=("overlap",))] == [0, 1]
-    assert [m.value for m in catalog.measurements(digest(1), metrics=("overlap", "phi"), against="b")] == [0, 2]
-    assert catalog.measurements(digest(1), metrics=("jaccard",)) == []
-
-
 def test_sources_are_remembered_once_and_the_latest_comes_first(catalog: Catalog) -> None:
     for path in ("/models/a", "/models/ü b", "/models/a"):
         catalog.saw_source("root", path)
