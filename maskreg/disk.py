@@ -164,8 +164,7 @@ def refuse_url(out: str) -> None:
     """Refuse a URL as an output: a path of that name would be a folder called ``s3:``."""
     if "://" in out:
         raise UsageError(
-            f"{out} is a URL, and outputs are written to a disk",
-            hint="write to a folder, and copy that there",
+            f"{out} is a URL, and outputs are written to a disk", hint="write to a folder, and copy that there"
         )
 
 
@@ -357,11 +356,10 @@ class DirectFile:
         path: of the file.
     """
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
-        """Create the file, or open one that another process has created."""
-        new = os.O_CREAT | os.O_EXCL if create else 0
+    def __init__(self, path: Path) -> None:
+        """Create the file."""
         self.path = path
-        self._cached = os.open(path, os.O_WRONLY | new | os.O_CLOEXEC, 0o666)
+        self._cached = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             self._direct = _open_direct(path, self._cached)
         except OSError:

@@ -31,12 +31,7 @@ def canonical(value: Any) -> bytes:
 
 
 def parse(
-    data: bytes,
-    name: str,
-    *,
-    max_bytes: int,
-    max_depth: int = LIMITS.json_depth,
-    max_values: int = LIMITS.json_values,
+    data: bytes, name: str, *, max_bytes: int, max_depth: int = LIMITS.json_depth, max_values: int = LIMITS.json_values
 ) -> Any:
     """Parse one JSON document from outside.
 
@@ -59,12 +54,7 @@ def parse(
 
 
 def parse_object(
-    data: bytes,
-    name: str,
-    *,
-    max_bytes: int,
-    max_depth: int = LIMITS.json_depth,
-    max_values: int = LIMITS.json_values,
+    data: bytes, name: str, *, max_bytes: int, max_depth: int = LIMITS.json_depth, max_values: int = LIMITS.json_values
 ) -> dict[str, Any]:
     """Parse a document that must be a JSON object; see :func:`parse`."""
     value = parse(data, name, max_bytes=max_bytes, max_depth=max_depth, max_values=max_values)

@@ -172,8 +172,7 @@ def parse_artifact(text: str) -> Ref | Digest | ShortDigest:
     except BadRefError as error:
         if isinstance(text, str) and "sha256:" in text:
             raise BadRefError(
-                f"{_shown(text)} is not a digest: sha256: and 4 to 64 of the digits 0-9 and a-f",
-                digits=True,
+                f"{_shown(text)} is not a digest: sha256: and 4 to 64 of the digits 0-9 and a-f", digits=True
             ) from error
         raise
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from maskreg.digest import SEAL
 from maskreg.document import canonical
@@ -54,17 +54,6 @@ class PublicKey(str):
     def short(self) -> str:
         """Enough of the key for people to tell keys apart (``ed25519:`` and 12 digits)."""
         return self[:_SHORT]
-
-
-class Signer(Protocol):
-    """Signs with a private key, wherever it is kept."""
-
-    @property
-    def key(self) -> PublicKey:
-        """The public key that its signatures are checked with."""
-
-    def sign(self, statement: bytes) -> bytes:
-        """The 64 bytes of the ed25519 signature over ``statement``."""
 
 
 _MAKE = "openssl genpkey -algorithm ed25519 -out FILE makes one"
@@ -116,7 +105,7 @@ def statement(row: Mapping[str, object]) -> bytes:
     return _DOMAIN + canonical({key: value for key, value in row.items() if key not in (SIGNATURES, SEAL)})
 
 
-def signed(row: Mapping[str, object], *signers: Signer) -> dict[str, object]:
+def signed(row: Mapping[str, object], *signers: PrivateKey) -> dict[str, object]:
     """A document with a signature of each signer beside those that it has."""
     data = statement(row)
     present = row.get(SIGNATURES)

@@ -58,8 +58,7 @@ def read_identity(store: Store) -> str:
         raise FormatError(f"{where}: not the identity of a registry", hint=IDENTITY_HINT)
     if number > VERSION:
         raise ConfigError(
-            f"{where}: the registry has format {number}; this version knows up to {VERSION}",
-            hint=upgrade_command(),
+            f"{where}: the registry has format {number}; this version knows up to {VERSION}", hint=upgrade_command()
         )
     if sealed(value) != data:
         raise FormatError(f"{where}: its bytes do not match its seal", hint=IDENTITY_HINT)

@@ -20,7 +20,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
-from maskreg.registry.searching import LeftOut, Rebuilt, Search, behind, digests_in, lost, readable_manifests, without
+from maskreg.registry.searching import LeftOut, Rebuilt, Search, digests_in, lost, readable_manifests, without
 from maskreg.store.base import Store
 from maskreg.store.entry import ref_of
 from maskreg.store.reflog import RefEntry, RefLog
@@ -55,10 +55,6 @@ class Index:
         self._opened: Catalog | None = None
         # The file of a local catalog, which is read and written without SQLAlchemy.
         self._file = Path(url.removeprefix(_LOCAL)) if url.startswith(_LOCAL) else None
-
-    def open(self) -> Catalog | None:
-        """The catalog, filled, and made if it is missing; None when there is none or it is unusable (``problem``)."""
-        return self._open(fill=True)
 
     def must_open(self) -> Catalog:
         """The catalog, filled."""
@@ -120,7 +116,7 @@ class Index:
     ) -> Search:
         # A catalog may be behind the log, or know what it has lost.
         damaged: dict[Ref, DataError] = {**known, **lost(log, answer.numbers)}
-        if late := behind(log, answer.numbers):
+        if late := sorted((ref for ref, n in log.items() if n > answer.numbers.get(ref, 0)), key=str):
             for ref in late:
                 try:
                     if (head := self._refs.head(ref)) is not None:
@@ -261,7 +257,7 @@ class Index:
         """
         self.close()
         try:
-            catalog = self._or_raise(self._open())
+            catalog = self._or_raise(self.open(fill=False))
             catalog.check()
             return self._fill(catalog, progress=progress)
         except CorruptError as error:
@@ -272,13 +268,13 @@ class Index:
 
         if (moved := move_damaged(self.url)) is None:
             raise damage
-        filled = self._fill(self._or_raise(self._open()), progress=progress)
+        filled = self._fill(self._or_raise(self.open(fill=False)), progress=progress)
         return replace(filled, damaged_catalog=str(moved))
 
     def audit(self) -> list[MaskregError]:
         """What is wrong with the catalog's file or its database, or which entries it knows that the store has lost."""
         self.close()
-        if self.is_unmade() or (catalog := self._open()) is None:
+        if self.is_unmade() or (catalog := self.open(fill=False)) is None:
             return [] if self.problem is None else [self.problem]
         try:
             catalog.check()
@@ -298,7 +294,8 @@ class Index:
 
     # Opening and filling
 
-    def _open(self, *, fill: bool = False) -> Catalog | None:
+    def open(self, *, fill: bool = True) -> Catalog | None:
+        """The catalog, filled, and made if it is missing; None when there is none or it is unusable (``problem``)."""
         if self._opened is None and self.url and self.problem is None:
             opened = None
             try:

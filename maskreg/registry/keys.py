@@ -61,7 +61,7 @@ from maskreg.errors import (
 from maskreg.extras import upgrade_command
 from maskreg.limits import LIMITS
 from maskreg.registry.records import UNWRITABLE, Records
-from maskreg.signature import SIGNATURES, PrivateKey, PublicKey, Signer, is_signed_by, parse_signatures, signed
+from maskreg.signature import SIGNATURES, PrivateKey, PublicKey, is_signed_by, parse_signatures, signed
 from maskreg.store.base import PRIVATE, Store
 from maskreg.store.chain import removal
 from maskreg.store.entry import RefEntry
@@ -108,12 +108,12 @@ class KeyDocument:
         """The sha256 of the payload; it names the document, and all before it."""
         return Digest.of(payload(self._row()))
 
-    def signed(self, *signers: Signer) -> KeyDocument:
+    def signed(self, *signers: PrivateKey) -> KeyDocument:
         """The document with their signatures."""
         row: Any = signed(self._row(), *signers)
         return replace(self, signatures=row[SIGNATURES])
 
-    def renewed(self, heads: Digest, by: str, at: datetime, signer: Signer) -> KeyDocument:
+    def renewed(self, heads: Digest, by: str, at: datetime, signer: PrivateKey) -> KeyDocument:
         """A renewal of it."""
         return replace(self, heads=heads, by=by, at=at, signatures={}, renews=True).signed(signer)
 
@@ -236,10 +236,8 @@ class KeyLog:
     def read(self, project: str, n: int) -> KeyDocument | None:
         """Document ``n`` of a project, read directly; None when there is none."""
         key = document_key(project, n)
-        try:
-            return KeyDocument.parse(key, self._store.get(key, max_bytes=LIMITS.ref_bytes))
-        except NotFoundError:
-            return None
+        data = _stored(self._store, key)
+        return None if data is None else KeyDocument.parse(key, data)
 
     def create(self, document: KeyDocument) -> None:
         """Write the next document of a project."""
@@ -274,10 +272,7 @@ class KeyLog:
 
     def renewal(self, project: str) -> bytes | None:
         """The latest renewal in a project, as it is stored; None when there is none."""
-        try:
-            return self._store.get(fresh_key(project), max_bytes=LIMITS.ref_bytes)
-        except NotFoundError:
-            return None
+        return _stored(self._store, fresh_key(project))
 
     def put_renewal(self, project: str, data: bytes) -> None:
         """Write a renewal in the place of the one before."""
@@ -329,10 +324,7 @@ class Pins:
 
     def renewal(self, uuid: str, project: str) -> bytes | None:
         """The newest renewal that was seen, as it was stored; None when none was."""
-        try:
-            return self._store.get(f"{_folder(uuid, project)}{_FRESH}", max_bytes=LIMITS.ref_bytes)
-        except NotFoundError:
-            return None
+        return _stored(self._store, f"{_folder(uuid, project)}{_FRESH}")
 
     def put_renewal(self, uuid: str, project: str, data: bytes) -> None:
         """Remember a renewal, where something can be written."""
@@ -344,6 +336,13 @@ class Pins:
         folder = _folder(document.registry, document.project)
         self._store.delete([info.key for info in list(self._store.list(f"{folder}/"))])
         self._records.create(folder, document.n, document.to_bytes())
+
+
+def _stored(store: Store, key: str) -> bytes | None:
+    try:
+        return store.get(key, max_bytes=LIMITS.ref_bytes)
+    except NotFoundError:
+        return None
 
 
 def _folder(uuid: str, project: str) -> str:

@@ -35,7 +35,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry, Resolved
 from maskreg.registry.settle import Settling
-from maskreg.registry.transfer import Copying, Landing, check_space, follow, followed, landing_space, newer_readme
+from maskreg.registry.transfer import Copying, Landing, follow, followed, newer_readme, space_for
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
@@ -101,12 +101,7 @@ def pull(
 
 
 def _fetch(
-    local: Registry,
-    remote: Registry,
-    resolved: Resolved,
-    parts: Collection[str] | None,
-    progress: Progress,
-    jobs: int,
+    local: Registry, remote: Registry, resolved: Resolved, parts: Collection[str] | None, progress: Progress, jobs: int
 ) -> Pulled:
     digest = resolved.digest
     store = _directory(local)
@@ -274,7 +269,6 @@ class _Fetched(Copying):
         landing = Landing(self.target, self.digest)
         waiting = landing.waiting()
         to_fetch = [o for o in needed if o.key in missing and waiting.get(o.key) != o.size]
-        check_space(self.target.root, sum(entry.size for entry in to_fetch))
         landed: list[Object] = []
         self.progress.start("pull", sum(entry.size for entry in needed))
 
@@ -287,7 +281,7 @@ class _Fetched(Copying):
             self.progress.advance(entry.size)
 
         total, before = sum(entry.size for entry in to_fetch), self.bytes
-        with landing_space(self.target.root, lambda: max(0, total - (self.bytes - before))):
+        with space_for(self.target.root, lambda: max(0, total - (self.bytes - before))):
             each(needed, fetch, jobs)
             landing.admit(landed)
         landing.prune()

@@ -16,7 +16,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
 from maskreg.registry.settle import Settling
-from maskreg.registry.transfer import Copying, check_follows, check_space, follow, landing_space, newer_readme
+from maskreg.registry.transfer import Copying, check_follows, follow, newer_readme, space_for
 from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.signature import require_checking
@@ -113,13 +113,10 @@ def push(
         entry = remote.append(remote_ref, digest, card=card, after=after, action="push", immutable=is_fixed or None)
     follow(local, remote, remote_ref, digest)
     reused = max(0, sum(entry.size for entry in needed) - sent.bytes)
-    pushed = Pushed(
-        *(remote_ref, digest, remote.name, remote.url, sending, sent.count, sent.bytes, reused),
-        immutable=entry.immutable,
-    )
+    figures = remote_ref, digest, remote.name, remote.url, sending, sent.count, sent.bytes, reused
     if after is None or after.digest in (None, digest):
-        return pushed
-    return replace(pushed, was=after.digest, was_by=after.by, was_at=after.at)
+        return Pushed(*figures, immutable=entry.immutable)
+    return Pushed(*figures, immutable=entry.immutable, was=after.digest, was_by=after.by, was_at=after.at)
 
 
 @dataclass
@@ -135,8 +132,7 @@ class _Sent(Copying):
         if (files := self.target.files) is None:
             each(missing, self._send, jobs)
             return
-        check_space(files.root, total)
-        with landing_space(files.root, lambda: total - (self.bytes - before)):
+        with space_for(files.root, lambda: total - (self.bytes - before)):
             each(missing, self._send, jobs)
 
     def _send(self, entry: Object) -> None:

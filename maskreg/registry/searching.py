@@ -90,16 +90,8 @@ def without(search: Search, damaged: Mapping[Ref, DataError]) -> Search:
     return Search(results, tuple(left_out[ref] for ref in sorted(left_out)))
 
 
-def behind(log: Mapping[Ref, int], catalog: Mapping[Ref, int]) -> list[Ref]:
-    """Tags of which the log has entries that the catalog does not know, in the order of their names."""
-    return sorted((ref for ref, n in log.items() if n > catalog.get(ref, 0)), key=str)
-
-
 def lost(
-    log: Mapping[Ref, int],
-    known: Mapping[Ref, int],
-    memory: str = "is in the catalog",
-    seen_on: str | None = None,
+    log: Mapping[Ref, int], known: Mapping[Ref, int], memory: str = "is in the catalog", seen_on: str | None = None
 ) -> dict[Ref, CorruptError]:
     """Tags of which an entry is known that the log has no more, and the damage.
 

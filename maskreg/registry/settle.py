@@ -203,16 +203,12 @@ def collected(store: Store, digest: Digest) -> MaskregError:
 
 
 def _keeps_disappearing(store: Store, digest: Digest, *, marked: bool) -> TryAgainError:
+    fault = f"objects of {digest.short} keep disappearing from {store.url}"
     if marked:
-        return TryAgainError(
-            f"objects of {digest.short} keep disappearing from {store.url}: a garbage collection is running",
-            hint="wait for it to end, then run the same command again",
-        )
-    return TryAgainError(
-        f"objects of {digest.short} keep disappearing from {store.url}, and no garbage collection has marked them: "
-        "something else deletes them, such as a lifecycle rule of the bucket",
-        hint=ASK,
-    )
+        hint = "wait for it to end, then run the same command again"
+        return TryAgainError(f"{fault}: a garbage collection is running", hint=hint)
+    other = "something else deletes them, such as a lifecycle rule of the bucket"
+    return TryAgainError(f"{fault}, and no garbage collection has marked them: {other}", hint=ASK)
 
 
 def _wait_for_markers(store: Store, digest: Digest, deadline: float) -> bool:
@@ -232,17 +228,14 @@ def _wait_for_markers(store: Store, digest: Digest, deadline: float) -> bool:
 
 
 def _undecided(store: Store, digest: Digest, alive: list[Verdict]) -> TryAgainError:
-    fault = f"a garbage collection of {store.url} is deciding about {digest.short}"
+    hint = "run the same command again in a minute"
     if not alive:
-        return TryAgainError(
-            f"{store.url} still lists a garbage collection's marker for {digest.short}, which was deleted",
-            hint="run the same command again in a minute",
-        )
-    verdict = alive[0]
-    who = f": {verdict.who}" if verdict.who else ""
+        fault = f"{store.url} still lists a garbage collection's marker for {digest.short}, which was deleted"
+        return TryAgainError(fault, hint=hint)
+    who = f": {alive[0].who}" if alive[0].who else ""
+    fault = f"a garbage collection of {store.url} is deciding about {digest.short}{who}"
     return TryAgainError(
-        f"{fault}{who}; if it died, its marker expires at {verdict.until:%Y-%m-%d %H:%M:%S} UTC",
-        hint="run the same command again in a moment",
+        f"{fault}; if it died, its marker expires at {alive[0].until:%Y-%m-%d %H:%M:%S} UTC", hint=hint
     )
 
 
@@ -409,20 +402,14 @@ def this_process() -> dict[str, object]:
     ``boot`` is the machine's last start. ``namespace`` says in which its number and its start count: containers on one
     machine number their processes anew. Both are empty where the system does not tell.
     """
-    boot, namespace, started = "", "", 0
+    pid, known = os.getpid(), dict[str, object](boot="", namespace="", started=0)
     with suppress(OSError):
         # A container may show the processes of another namespace in /proc, with other numbers.
-        if (_PROC / "self").readlink() == Path(str(os.getpid())):
-            namespace = " ".join(str((_PROC / "self/ns" / name).readlink()) for name in ("pid", "time"))
-            boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-            started = int(_stat(os.getpid())[_STARTED])
-    return {
-        "host": socket.gethostname(),
-        "boot": boot,
-        "namespace": namespace,
-        "pid": os.getpid(),
-        "started": started,
-    }
+        if (_PROC / "self").readlink() == Path(str(pid)):
+            known["namespace"] = " ".join(str((_PROC / "self/ns" / name).readlink()) for name in ("pid", "time"))
+            known["boot"] = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+            known["started"] = int(_stat(pid)[_STARTED])
+    return {"host": socket.gethostname(), "pid": pid, **known}
 
 
 def has_ended(process: Mapping[str, object]) -> bool:

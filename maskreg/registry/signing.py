@@ -22,7 +22,7 @@ from maskreg.ref import Ref
 from maskreg.registry.keys import MAX_SKEW, KeyDocument
 from maskreg.registry.registry import Registry
 from maskreg.result import Result
-from maskreg.signature import PublicKey, Signer
+from maskreg.signature import PrivateKey, PublicKey
 from maskreg.store.entry import RefEntry
 
 State: TypeAlias = Literal["signed", "listed", "unsigned", "wrong"]
@@ -104,7 +104,7 @@ def check_project(project: str) -> str:
 
 
 def create_key(
-    registry: Registry, project: str, signer: Signer, *, fresh_s: int = 0, lost: bool = False
+    registry: Registry, project: str, signer: PrivateKey, *, fresh_s: int = 0, lost: bool = False
 ) -> KeyDocument:
     """Let a key sign a project from now on; it vouches for all tags as they are."""
     registry.ensure_uuid()
@@ -121,7 +121,7 @@ def create_key(
     return registry.trust.extend(project, signer, heads, by=registry.by, fresh_s=fresh_s, lost=lost)
 
 
-def rotate_key(registry: Registry, project: str, signer: Signer, *, fresh_s: int | None = None) -> KeyDocument:
+def rotate_key(registry: Registry, project: str, signer: PrivateKey, *, fresh_s: int | None = None) -> KeyDocument:
     """Replace the key of a project; the old one signs the new one, and nothing after that."""
     current = current_key(registry, project)
     registry.trust.signer_of(project)

@@ -42,7 +42,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, NotAllowedError, UntrustedError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.keys import MAX_SKEW, KeyDocument, KeyLog, Pins, PrivateKeys, document_key, fresh_key, heads_of
-from maskreg.signature import PublicKey, Signer
+from maskreg.signature import PrivateKey, PublicKey
 from maskreg.store.base import Store
 from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
 from maskreg.store.reflog import RefLog
@@ -70,7 +70,7 @@ class Trust:
         self.pins: Pins | None = None
         self.configured: Mapping[str, PublicKey] = {}
         self.private: PrivateKeys | None = None
-        self.signer: Signer | None = None
+        self.signer: PrivateKey | None = None
         self.fresh_s = 0
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.note: Callable[[str], None] = _log.info
@@ -327,7 +327,7 @@ class Trust:
         if self.documents(project):
             self.signer_of(project)
 
-    def signer_of(self, project: str) -> Signer:
+    def signer_of(self, project: str) -> PrivateKey:
         """Who signs with the current key of a project, which has one."""
         key = self.documents(project)[-1].key
         signer = self.find(key)
@@ -339,7 +339,7 @@ class Trust:
             )
         return signer
 
-    def find(self, key: PublicKey) -> Signer | None:
+    def find(self, key: PublicKey) -> PrivateKey | None:
         """What signs with a key here; None without its private key."""
         if self.signer is not None and self.signer.key == key:
             return self.signer
@@ -348,7 +348,7 @@ class Trust:
     def extend(
         self,
         project: str,
-        signer: Signer,
+        signer: PrivateKey,
         heads: Iterable[RefEntry],
         *,
         by: str,

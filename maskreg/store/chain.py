@@ -125,11 +125,6 @@ def each_folder(listing: Iterable[ObjectInfo]) -> Iterator[Folder]:
             yield folder
 
 
-def folders(listing: Iterable[ObjectInfo]) -> dict[str, Folder]:
-    """The same by folder."""
-    return {folder.path: folder for folder in each_folder(listing)}
-
-
 def link_fault(before: RefEntry, entry: RefEntry) -> str:
     """Why ``entry`` cannot be the one after ``before``, for a message; empty when it can."""
     if entry.previous != before.id:

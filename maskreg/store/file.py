@@ -295,10 +295,7 @@ class FileStore(Store):
     def errors(self, verb: str, key: str) -> Iterator[None]:
         """Raise this package's errors in place of the operating system's."""
         if self._existing and not self.root.is_dir():
-            raise UnavailableError(
-                f"{self.root}: the folder of this registry is not there",
-                folder=str(self.root),
-            )
+            raise UnavailableError(f"{self.root}: the folder of this registry is not there", folder=str(self.root))
         try:
             yield
         except MaskregError:

@@ -45,7 +45,6 @@ from maskreg.store.chain import (
     check_link,
     check_movable,
     each_folder,
-    folders,
     link_fault,
     looks,
     not_listed,
@@ -323,7 +322,7 @@ class RefLog:
 
     def _folder(self, ref: Ref) -> Folder:
         path = f"{REFS}{ref.path}"
-        return folders(self._store.list(path + "/")).get(path) or Folder(path)
+        return next(each_folder(self._store.list(path + "/")), Folder(path))
 
     def _is_sound(self, folder: Folder, damaged: list[CorruptError] | None) -> bool:
         try:

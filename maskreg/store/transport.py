@@ -28,10 +28,7 @@ _PIECE_BYTES = 256 << 10
 _WRITE_SECONDS = 60.0
 
 _UNSENT = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError)
-_LOST = (
-    *(exceptions.TimeoutError, exceptions.ProtocolError, exceptions.SSLError, exceptions.ProxyError),
-    *_UNSENT,
-)
+_LOST = (*(exceptions.TimeoutError, exceptions.ProtocolError, exceptions.SSLError, exceptions.ProxyError), *_UNSENT)
 
 
 class Transport:

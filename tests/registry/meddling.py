@@ -12,7 +12,7 @@ from maskreg.registry.keys import Pins
 from maskreg.registry.signing import create_key
 from maskreg.registry.witness import Witness
 from maskreg.settings import Remote
-from maskreg.signature import PrivateKey, Signer, signed
+from maskreg.signature import PrivateKey, signed
 from maskreg.store import Store
 from maskreg.store.entry import RefEntry, entry_key
 from maskreg.store.reflog import RefLog
@@ -61,7 +61,7 @@ def rewrite(store: Store, first: int, last: int, /, **changes: object) -> None:
 KEY, NEXT, EVES = (PrivateKey(Ed25519PrivateKey.from_private_bytes(bytes([n] * 32))) for n in (1, 2, 3))
 
 
-def writer(store: Store, signer: Signer | None, *, by: str = "ada@here") -> Registry:
+def writer(store: Store, signer: PrivateKey | None, *, by: str = "ada@here") -> Registry:
     """A user who has a private key and remembers nothing."""
     registry = Registry(store, name="lab", by=by)
     registry.trust.find = lambda key: signer if signer is not None and signer.key == key else None  # type: ignore[method-assign]
@@ -102,7 +102,7 @@ def unsigned(store: Store) -> None:
     eve.append(REF, after=eve.head(REF), digest=A, card=Card(), by="eve@evil")
 
 
-def forge(store: Store, n: int, /, *signers: Signer, **changes: object) -> None:
+def forge(store: Store, n: int, /, *signers: PrivateKey, **changes: object) -> None:
     """Write an entry anew, sealed as it must be, and signed by ``signers`` or as it was."""
     row = {**row_of(store, n), **changes}
     if signers:

@@ -12,7 +12,7 @@ from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.keys import Pins, fresh_key
 from maskreg.registry.signing import create_key, refresh, refresh_due, rotate_key
-from maskreg.signature import Signer
+from maskreg.signature import PrivateKey
 from maskreg.store import Store
 from maskreg.store.entry import entry_key
 from tests.registry.meddling import EVES, KEY, MAX, NEXT, REF, A, B, C, copy, reader, set_to, writer
@@ -136,7 +136,7 @@ def reader_of_keys(store: Store, memory: Store) -> Registry:
     return alone
 
 
-def put_statement(store: Store, signer: Signer, time: Time) -> None:
+def put_statement(store: Store, signer: PrivateKey, time: Time) -> None:
     """Write a statement of today that lists nothing, as an attacker does."""
     trust = Registry(store).trust
     document = trust.documents("team")[-1]

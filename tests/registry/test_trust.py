@@ -27,7 +27,7 @@ from maskreg.registry import Registry
 from maskreg.registry.keys import KEYS, TRUSTED, PrivateKeys, document_key, service_key
 from maskreg.registry.signing import create_key, rotate_key, signed_tags, trust_key, vouch
 from maskreg.registry.tags import accept_registry, accept_tag
-from maskreg.signature import Signer, signed
+from maskreg.signature import PrivateKey, signed
 from maskreg.store import FileStore, Store
 from maskreg.store.entry import entry_key
 from tests.registry.meddling import (
@@ -300,7 +300,7 @@ _LOG = _log()
 def test_a_registry_in_the_place_of_another_needs_the_key_that_was_trusted() -> None:
     memory, store = MemoryStore(), MemoryStore()
 
-    def replace_by(signer: Signer | None) -> None:
+    def replace_by(signer: PrivateKey | None) -> None:
         for key in [info.key for info in store.list("")]:
             store.delete([key])
         owner = writer(store, signer)

@@ -13,7 +13,7 @@ from maskreg.registry.keys import PrivateKeys, read_private_key, service_key
 from maskreg.service.jobs.queue import JobLimits
 from maskreg.settings import Settings
 from maskreg.settings.file import parse_duration, parse_size
-from maskreg.signature import Signer
+from maskreg.signature import PrivateKey
 from maskreg.words import human_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?", re.ASCII)
@@ -160,7 +160,7 @@ def parse_limits(texts: Sequence[str]) -> JobLimits:
     return limits
 
 
-def signer_of(signing_key: str, settings: Settings, remote: str | None) -> Signer | None:
+def signer_of(signing_key: str, settings: Settings, remote: str | None) -> PrivateKey | None:
     """What signs for accounts that have tokens and no key: the server's own key, one that it was given, or none."""
     if signing_key == "none":
         return None
