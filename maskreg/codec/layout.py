@@ -269,10 +269,7 @@ class Layout:
         if model is None:
             raise CorruptError("block", BAD_MODEL)
         self.model = model
-        self._read_directory(block, MODEL_START + head.model_bytes)
-
-    def _read_directory(self, block: bytes | memoryview, start: int) -> None:
-        count = -(-self.n // self.size)
+        start, count = MODEL_START + head.model_bytes, -(-self.n // self.size)
         if len(block) - start < ENTRY_BYTES * count:
             raise CorruptError("block", SHORT_DIRECTORY)
         self.directory = np.frombuffer(block, "<u4", 2 * count, start).reshape(count, 2).astype(np.int64)

@@ -16,8 +16,6 @@ are sums of integers (rates in 32,767ths), so every machine finds the same.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
@@ -36,16 +34,6 @@ Counts = npt.NDArray[np.int64]
 Counts32 = npt.NDArray[np.int32]
 
 
-class Expected(NamedTuple):
-    """Rates of moving, int16 ``[94]``, by level minus shift, from -15 on, in 32,767ths.
-
-    ``lowest``: twice the exponent of level 0; what lies below counts as level 0.
-    """
-
-    lowest: int
-    rates: npt.NDArray[np.int16]
-
-
 def count_moved(matrix: Matrix) -> tuple[Counts32, Counts32]:
     """Moved coordinates of each row and of each column, int32 ``[rows]`` and ``[width]``."""
     source, tokens, rows, width, column = matrix
@@ -57,39 +45,23 @@ def count_moved(matrix: Matrix) -> tuple[Counts32, Counts32]:
     return by_row, by_column
 
 
-def fit_rows(matrix: Matrix, expected: Expected, moved: Counts32) -> Ints:
-    """The shift of each row, int8 ``[rows]``. ``moved``: int32 ``[rows]``, how many coordinates moved."""
-    source, _, rows, width, column = matrix
-    compiled = library()
-    shifts = np.empty(rows, np.int8)
-    compiled.lib.maskreg_fit_rows(
-        compiled.read(source), source.size, rows, width, column,
-        expected.lowest, compiled.read(expected.rates), compiled.read(moved), compiled.write(shifts),
-    )  # fmt: skip
-    return shifts
-
-
-def fit_columns(matrix: Matrix, row_scales: Ints, expected: Expected, moved: Counts32) -> Ints:
-    """The shift of each column, given the rows' scales, int8 ``[width]``."""
-    source, _, rows, width, column = matrix
-    compiled = library()
-    shifts = np.empty(width, np.int8)
-    compiled.lib.maskreg_fit_columns(
-        compiled.read(source), source.size, rows, width, column, expected.lowest,
-        compiled.read(row_scales), compiled.read(expected.rates), compiled.read(moved), compiled.write(shifts),
-    )  # fmt: skip
-    return shifts
-
-
 def fit_scales(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints]:
     """Row and column scales of a block, int8 ``[rows]`` and ``[width]``, in half exponents, each of mean 0."""
+    source, _, rows, width, column = matrix
     by_exponent = counts.sum(axis=1)
+    # Twice the exponent of level 0; what lies below counts as level 0.
     lowest = 2 * int(np.flatnonzero(by_exponent)[-1]) + 2 - _WINDOW
-    expected = Expected(lowest, _rates(by_exponent, by_exponent - counts[:, MIDDLE], lowest))
+    rates = _rates(by_exponent, by_exponent - counts[:, MIDDLE], lowest)
     by_row, by_column = count_moved(matrix)
-    row_scales = _centered(fit_rows(matrix, expected, by_row))
+    compiled, of_rows, of_columns = library(), np.empty(rows, np.int8), np.empty(width, np.int8)
+    block = compiled.read(source), source.size, rows, width, column, lowest
+    compiled.lib.maskreg_fit_rows(*block, compiled.read(rates), compiled.read(by_row), compiled.write(of_rows))
     # Fitting the rows again, given the columns, changes little.
-    return row_scales, _centered(fit_columns(matrix, row_scales, expected, by_column))
+    row_scales = _centered(of_rows)
+    compiled.lib.maskreg_fit_columns(
+        *block, compiled.read(row_scales), compiled.read(rates), compiled.read(by_column), compiled.write(of_columns)
+    )
+    return row_scales, _centered(of_columns)
 
 
 def vary(row_scales: Ints, column_scales: Ints) -> bool:
@@ -104,7 +76,10 @@ def _centered(shifts: Ints) -> Ints:
 
 
 def _rates(present: Counts, moved: Counts, lowest: int) -> npt.NDArray[np.int16]:
-    """Rates of moving as :class:`Expected` has them, interpolated linearly between the exponents that occur."""
+    """Rates of moving, int16 ``[94]``, by level minus shift, from -15 on, in 32,767ths.
+
+    They are interpolated linearly between the exponents that occur.
+    """
     known = np.flatnonzero(present)
     levels = lowest + np.arange(-MAX_SCALE, _WINDOW + MAX_SCALE)
     rates = np.interp(levels / 2, known, _falling(present[known].tolist(), moved[known].tolist()))

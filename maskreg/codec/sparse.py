@@ -158,9 +158,7 @@ class SparseLayout:
         indexes, bits = unpacked
         self.hazards = SparseModel(first, indexes, model & (1 << _ONES_BITS) - 1).hazards()
         self.size = sub_block_numel(head.n, head.sub_blocks)
-        self._read_starts(HEAD_BYTES + -(-(_ONES_BITS + bits) // 8), head.sub_blocks)
-
-    def _read_starts(self, at: int, count: int) -> None:
+        at, count = HEAD_BYTES + -(-(_ONES_BITS + bits) // 8), head.sub_blocks
         if count > 1:
             if self.block.size - at < _WORD_BYTES * count:
                 raise CorruptError("block", "its directory is truncated")

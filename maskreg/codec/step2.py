@@ -140,7 +140,8 @@ def choose(source: Codes, target: Codes | Movers, grid: Grid) -> Choice:
     if not moved or not 1 < grid.width <= n:
         return Choice(movers, tokens=False)
     rows, columns = count_lines(n, movers, grid)
-    lines = _has_lines(rows, columns)
+    price = _SCALE_BITS * (rows.size + columns.size) << LOGARITHM_BITS
+    lines = min(rows.size, columns.size) >= MIN_LINE and gain_of_lines(rows) + gain_of_lines(columns) > price
     enough = FEW * moved > n and moved >= MIN_MOVED * (rows.size + columns.size)
     changing = rows > 0
     few_rows = _FEW_ROWS * np.count_nonzero(changing) <= min(rows.size, moved)
@@ -162,13 +163,6 @@ def count_differing(source: Codes, target: Codes | Movers, length: int, stride: 
         compiled.read(source), compiled.read(target), source.size, length, stride
     )
     return differing
-
-
-def _has_lines(rows: Counts, columns: Counts) -> bool:
-    """Whether rows and columns differ by more than it takes to say so."""
-    if min(rows.size, columns.size) < MIN_LINE:
-        return False
-    return gain_of_lines(rows) + gain_of_lines(columns) > _SCALE_BITS * (rows.size + columns.size) << LOGARITHM_BITS
 
 
 def count_lines(n: int, movers: Movers, grid: Grid) -> tuple[Counts, Counts]:

@@ -44,9 +44,6 @@ MIDDLE = 32
 NEAREST = 16
 """The longest ULP step without extra bits."""
 
-FARTHEST = 27
-"""``|v|`` of the longest size class."""
-
 LITERAL = 63
 """Token of a code that is stored whole."""
 

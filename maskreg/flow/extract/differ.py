@@ -145,7 +145,9 @@ class Differ:
         nnz, packed = int(np.count_nonzero(moved)), pack(moved)
         np.not_equal(source, target, out=moved)
         differing = int(np.count_nonzero(moved))
-        return Comparison(packed, nnz, differing, nonfinite_in(source, target), energy_of(source, target))
+        # Of which a side is NaN or infinite.
+        nonfinite = source.size - int(np.count_nonzero(is_finite(source) & is_finite(target)))
+        return Comparison(packed, nnz, differing, nonfinite, energy_of(source, target))
 
     def _side(self, name: Literal["source", "target"], span: PairSpan) -> _Side | None:
         tensor: TensorInfo | None = getattr(span.pair, name)
@@ -188,9 +190,6 @@ def spans_of(pairs: tuple[Pair, ...]) -> Iterator[PairSpan]:
         for start, stop in blocks_of(pair.numel):
             yield PairSpan(pair, start, stop)
 
-
-_TILE = 1 << 16
-"""Coordinates whose float64 differences fit a core's cache."""
 
 _MANTISSA = 0x007F
 _SUMS = 16
@@ -259,11 +258,6 @@ def compare_movers(movers: Movers, replaced: Codes) -> tuple[npt.NDArray[np.bool
         compiled.write(moved.view(np.uint8)), compiled.write(sums),
     )  # fmt: skip
     return moved, sum(sums.tolist())
-
-
-def nonfinite_in(source: Codes, target: Codes) -> int:
-    """Pairs of bf16 codes of which a side is NaN or infinite."""
-    return source.size - int(np.count_nonzero(is_finite(source) & is_finite(target)))
 
 
 def nans_and_infinities(codes: Codes) -> tuple[int, int]:
