@@ -270,8 +270,8 @@ def move_damaged(url: str) -> Path | None:
     if (path := address.path) is None:
         return None
     moved = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
-    # The journal belongs to the file: left behind, SQLite would roll the new one back by it.
-    for suffix in ("-journal", ""):
+    # The log belongs to the file: left behind, SQLite would replay it into the new one.
+    for suffix in ("-wal", "-shm", "-journal", ""):
         part = path.with_name(path.name + suffix)
         try:
             if part.exists():

@@ -19,9 +19,9 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import QueuePool, StaticPool
+from sqlalchemy.pool import NullPool, Pool, QueuePool, StaticPool
 
-from maskreg.catalog.file import connect
+from maskreg.catalog.file import connect, writable
 from maskreg.disk import make_root
 from maskreg.errors import CannotCreateError, ConfigError
 from maskreg.settings.remotes import check_catalog
@@ -69,10 +69,8 @@ def reading(engine: Engine) -> Engine:
 
 
 def _sqlite(path: Path | None) -> Engine:
-    # A database in memory is gone when its one connection closes.
-    pool = StaticPool if path is None else QueuePool
     engine = create_engine(
-        "sqlite://", creator=lambda: connect(path), poolclass=pool, json_deserializer=_parse_document
+        "sqlite://", creator=lambda: connect(path), poolclass=_pool(path), json_deserializer=_parse_document
     )
 
     @event.listens_for(engine, "begin")
@@ -81,6 +79,13 @@ def _sqlite(path: Path | None) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN DEFERRED")
 
     return engine
+
+
+def _pool(path: Path | None) -> type[Pool]:
+    if path is None:
+        return StaticPool  # the database is gone when its one connection closes
+    # How a read-only file is opened depends on whether another process is writing it: decided for each connection.
+    return QueuePool if writable(path) else NullPool
 
 
 def _parse_document(stored: str) -> Any:

@@ -2,8 +2,7 @@
 
 For one machine with several processes:
 
-* The default journal, which is right on every file system: one that is shared between machines, too, and for readers
-  without the right to write. While a process writes, readers see the last commit; they wait for the moment of the next.
+* WAL on local disks: readers see the last commit while one process writes, and no reader waits.
 * ``BEGIN IMMEDIATE`` for a transaction that will write. With the default (deferred) BEGIN, a transaction that reads
   first and writes later fails at once with SQLITE_BUSY when another process committed in between, whatever the
   timeout; one that takes the write lock first waits its turn::
@@ -18,7 +17,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
@@ -42,8 +43,16 @@ VERSION_TABLE = "maskreg_schema"
 BUSY_SECONDS = 10.0
 """How long a SQLite connection waits for another's write transaction."""
 
-_CACHE_KIB = 64 << 10
-"""Memory for what a transaction writes; one that needs more writes to the file early, and readers wait for its end."""
+MOUNTINFO = Path("/proc/self/mountinfo")
+"""The kernel's mount table; absent on macOS, where every file system counts as local."""
+
+# WAL keeps its index in memory that is shared between processes, not between machines: two hosts that write one
+# file over a network would corrupt it (sqlite.org/wal.html). A rollback journal is correct everywhere and only slower,
+# so a doubtful type belongs on this list.
+_NETWORK = re.compile(
+    r"nfs\d*|cifs|smb\w*|lustre|gpfs|beegfs\w*|ceph|glusterfs|afs|panfs|pvfs2|orangefs|wekafs|ocfs2|gfs2"
+    r"|9p|virtiofs|vboxsf|fuse\..+"
+)
 
 
 def connect(path: Path | None) -> sqlite3.Connection:
@@ -58,8 +67,28 @@ def connect(path: Path | None) -> sqlite3.Connection:
             new_file(path).close()
     # isolation_level=None: the driver would begin transactions itself, deferred and only at the first write.
     connection = sqlite3.connect(name, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    if path is not None and writable(path):
+        try:
+            _set_journal(connection, journal_mode(path))
+        except sqlite3.Error:
+            connection.close()
+            raise
     return connection
+
+
+def _set_journal(connection: sqlite3.Connection, mode: str) -> None:
+    # Changing the mode needs exclusive access, and SQLite does not apply its busy timeout to that.
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            # Only when it differs: opening must not need exclusive access.
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != mode:
+                connection.execute(f"PRAGMA journal_mode={mode}")
+            return
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -73,14 +102,35 @@ def still_written(database: object) -> TryAgainError:
     return TryAgainError(f"{database}: another process is writing", hint="run the same command again")
 
 
+def journal_mode(path: Path) -> str:
+    """``wal`` on a local disk, ``delete`` (a rollback journal) on a network file system; its folder must exist."""
+    device = path.parent.stat().st_dev
+    number, kinds = f"{os.major(device)}:{os.minor(device)}", set[str]()
+    # See proc_pid_mountinfo(5): the third field is the device, the type of the file system follows the dash.
+    for line in MOUNTINFO.read_text(errors="surrogateescape").splitlines() if MOUNTINFO.exists() else ():
+        entry, _, tail = line.partition(" - ")
+        kinds |= {tail.split()[0]} if entry.split()[2] == number else set()
+    return "delete" if any(map(_NETWORK.fullmatch, kinds)) else "wal"
+
+
 def writable(path: Path) -> bool:
     """Whether the database, and the journal beside it, can be written (a missing file counts as writable)."""
     return not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 
 
 def sqlite_uri(path: Path) -> str:
-    """The URI to open an absolute ``path`` with: read and write if possible, else read only."""
-    return f"file:{quote(str(path))}?mode={'rwc' if writable(path) else 'ro'}"
+    """The URI to open an absolute ``path`` with: read and write if possible, else read only.
+
+    A read-only user cannot create the ``-shm`` file that WAL needs, so a file at rest is opened ``immutable``, without
+    any locking. While a writer is at work that would be wrong: the newest rows may still be in ``-wal``, or
+    ``-journal`` may hold pages to roll back. Then the file is opened ``mode=ro``, which uses the writer's files.
+    """
+    name = "file:" + quote(str(path))
+    if writable(path):
+        return f"{name}?mode=rwc"
+    beside = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")]
+    live = any(file.exists() and file.stat().st_size > 0 for file in beside)
+    return f"{name}?mode=ro" if live else f"{name}?immutable=1"
 
 
 # Without SQLAlchemy
