@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from maskreg.workspace.workspace import Workspace
 
 
+_TIME = "%Y-%m-%d %H:%M:%S"
+
 STATES = ["queued", "running", "done", "failed", "canceled"]
 
 _ON = click.option("--on", "remote", metavar="SERVER", help="Server, as a remote is called [default: the default one].")
@@ -54,7 +56,7 @@ def list_(output: Output, /, remote: str | None, project: str | None, states: tu
     elif entries:
         rows = [("JOB", "STATE", "KIND", "OUTPUT", "BY", "SUBMITTED", "PROGRESS")]
         rows += [
-            (job.id, job.state, job.kind, job.output, job.by, job.created[:16].replace("T", " "), _progress(job))
+            (job.id, job.state, job.kind, job.output, job.by, f"{job.created:%Y-%m-%d %H:%M}", _progress(job))
             for job in entries
         ]
         output.data("\n".join(table(rows, right=6)))
@@ -95,7 +97,7 @@ def cancel(output: Output, id: str, remote: str | None) -> None:
     from maskreg.workspace.verbs import jobs
 
     job = jobs.cancel(id, remote, workspace=workspace(output))
-    output.tell(job, f"canceled {job.id}" if job.is_final else f"{job.id} stops within seconds")
+    output.tell(job, f"canceled {job.id}" if job.state.is_final else f"{job.id} stops within seconds")
 
 
 @command.command(example="maskreg jobs sources --on lab")
@@ -124,8 +126,8 @@ def _describe(output: Output, job: RemoteJob) -> None:
         ("kind", job.kind),
         ("output", job.output),
         ("project", job.project),
-        ("submitted", f"{job.created} by {job.by}"),
-        *((name, value) for name, value in (("started", job.started), ("finished", job.finished)) if value),
+        ("submitted", f"{job.created:{_TIME}} by {job.by}"),
+        *((name, f"{at:{_TIME}}") for name, at in (("started", job.started), ("finished", job.finished)) if at),
         ("attempt", str(job.attempt)),
     ]
     if progress := _progress(job):

@@ -24,14 +24,13 @@ SECTIONS = {
     "Sharing": ("pull", "push", "follow", "replicas", "cache", "remote", "jobs"),
     "Evidence": ("show", "baseline", "compare", "analyze", "report"),
     "Registry": ("list", "log", "tag", "mv", "annotate", "rm", "restore", "verify", "key", "gc", "db"),
-    "Service": ("serve", "worker", "login", "logout", "whoami", "token"),
+    "Service": ("serve", "login", "logout", "whoami", "token"),
     "Setup": ("doctor", "config", "completion"),
 }
 """Every command, by heading in the help."""
 
 MODULES = {
     "replicas": "follow:replicas",
-    "worker": "serve:worker",
     **{name: f"derive:{name}" for name in ("baseline", "combine", "squash")},
     **{name: f"login:{name}" for name in ("logout", "whoami", "token")},
     **{name: f"setup:{name}" for name in ("doctor", "config", "completion")},

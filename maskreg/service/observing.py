@@ -201,9 +201,9 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(row, default=str)
 
 
-def configure(log_format: str) -> None:
-    """Write the lines of a server as JSON where that is the format; for a process that does nothing but serve."""
-    if log_format != "json":
+def configure() -> None:
+    """Write the lines of a server as JSON, and warnings alone at a terminal; for a process that does nothing else."""
+    if sys.stderr.isatty():
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())

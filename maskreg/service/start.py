@@ -16,17 +16,14 @@ import errno
 import json
 import os
 import re
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -41,8 +38,8 @@ from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.openid import OpenId
 from maskreg.service.auth.roles import NewToken
 from maskreg.service.background import housekeeper
-from maskreg.service.context import LOOPBACK, MOST_COORDINATES, PATIENCE_S, Service
-from maskreg.service.jobs.config import JobConfig, Sources, parse_limits, signer_of
+from maskreg.service.context import LOOPBACK, PATIENCE_S, Service
+from maskreg.service.jobs.config import LONGEST_S, JobConfig, signer_of
 from maskreg.service.jobs.workers import Workers
 from maskreg.service.middleware import Punctual, RateLimits
 from maskreg.service.observing import configure
@@ -96,8 +93,7 @@ def open_service(options: Options) -> Service:
         registry.trust.fresh_s = options.fresh_s
         jobs = job_config_of(options, settings, remote)
         opened.pop_all()
-    parts = (workspace, remote, accounts, hosts, jobs, openid, limits)
-    return Service(*parts, options.most_compared, options.timeout_s)
+    return Service(workspace, remote, accounts, hosts, jobs, openid, limits)
 
 
 def app() -> FastAPI:
@@ -108,7 +104,7 @@ def app() -> FastAPI:
 
 
 def _application(options: Options, service: Service | None = None) -> FastAPI:
-    configure(options.log_format)
+    configure()
     # While a thread computes, such as the one that follows the store, others wait this long for each turn.
     sys.setswitchinterval(_TURN_S)
     return create_app(service or open_service(options))
@@ -120,9 +116,9 @@ def serve(options: Options, ready: Callable[[Started], None]) -> None:
         open_service(options) as service,
         _bound(options) as listener,
         _metrics(options),
-        Workers(service.jobs, options.jobs) if service.jobs and options.worker else nullcontext(),
+        Workers(service.jobs, 1 if options.jobs is None else options.jobs) if service.jobs else nullcontext(),
     ):
-        configure(options.log_format)
+        configure()
         first = service.accounts.tokens.first(anew=options.new_admin)
         if first is not None:
             service.accounts.projects.adopt(result.project for result in service.registry.index.must_open().search())
@@ -132,10 +128,10 @@ def serve(options: Options, ready: Callable[[Started], None]) -> None:
             _application(options, service) if options.workers == 1 else f"{__name__}:app",
             factory=options.workers > 1,
             workers=options.workers,
-            http=partial(Punctual, patience_s=options.timeout_s),  # type: ignore[arg-type]  # called as the class is
+            http=partial(Punctual, patience_s=PATIENCE_S),  # type: ignore[arg-type]  # called as the class is
             access_log=False,
             log_config=None,
-            log_level="info" if options.log_format == "json" else "warning",
+            log_level="warning" if sys.stderr.isatty() else "info",
             server_header=False,
             timeout_graceful_shutdown=_GRACE_S,
         )
@@ -226,6 +222,8 @@ class Options:
             nothing: a key that only this machine had would shut out every other server, and this one after a loss.
         fresh_s: how long readers take what this server signs for the current state, in seconds; 0 for ever. It counts
             for projects whose key this server makes; the server renews it by itself.
+        jobs: how many to work on at a time; None for one where there are checkpoints, 0 to leave them to other servers
+            on the same database.
     """
 
     host: str = "127.0.0.1"
@@ -243,16 +241,13 @@ class Options:
     oidc_claim: str = "groups"
     oidc_grants: tuple[str, ...] = ()
     signing_key: str = ""
-    most_compared: int = MOST_COORDINATES
-    timeout_s: float = PATIENCE_S
     fresh_s: int = 7 * 86_400
     metrics_port: int = 0
-    log_format: str = "json"
-    jobs: int = 0
+    jobs: int | None = None
     sources: tuple[str, ...] = ()
     outputs: str = ""
-    worker: bool = True
-    job_limits: tuple[str, ...] = ()
+    job_seconds: float = LONGEST_S
+    job_bytes: int = 0
 
 
 def settings_of(options: Options) -> tuple[Settings, str | None]:
@@ -291,54 +286,22 @@ def database_of(settings: Settings, remote: str | None) -> str:
 
 def job_config_of(options: Options, settings: Settings, remote: str | None) -> JobConfig | None:
     """What workers need to know; None for a server without jobs."""
-    if not options.jobs and options.worker:
-        if options.sources or options.outputs or options.job_limits:
-            raise UsageError("--sources, --outputs and --job-limit are for jobs", hint="add --jobs 1")
+    if not options.sources and not options.outputs and not options.jobs:
         return None
     if not options.sources or not options.outputs:
         raise UsageError(
-            "jobs need checkpoints to read, and a folder to write to",
-            hint="add --sources NAME=PATH --outputs DIR",
+            "jobs need checkpoints to read, and a folder to write to", hint="add --sources DIR --outputs DIR"
         )
+    sources = tuple(Path(source).absolute() for source in options.sources)
+    for source in sources:
+        if not source.is_dir():
+            raise ConfigError(
+                f"{source}: there is no such folder", hint="name a folder whose subfolders are checkpoints"
+            )
     outputs = Path(options.outputs).absolute()
     if outputs.resolve().is_relative_to(settings.home.resolve()):
         raise UsageError(f"{outputs} is inside the registry", hint="choose a folder for --outputs outside of it")
     with creating(outputs):
         make_folder(outputs)
-    return JobConfig(
-        settings,
-        remote,
-        database_of(settings, remote),
-        Sources.parse(options.sources),
-        outputs,
-        limits=parse_limits(options.job_limits),
-        log_format=options.log_format,
-        signing_key=options.signing_key,
-    )
-
-
-def work(options: Options, ready: Callable[[str], None]) -> None:
-    """Work on jobs until SIGTERM or Ctrl-C; jobs that were begun are given back to the queue."""
-    settings, remote = settings_of(options)
-    config = job_config_of(options, settings, remote)
-    if config is None or not options.jobs:
-        raise UsageError("a worker works on one job at a time, or more", options={"jobs": 1})
-    with Workspace(settings) as space:
-        registry = space.registry(remote)
-        registry.check_format()
-        registry.index.must_open()
-        url = registry.url
-    configure(options.log_format)
-    leaving = threading.Event()
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        leaving.set()
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with Workers(config, options.jobs):
-            ready(url)
-            leaving.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    limits = (options.job_seconds, options.job_bytes)
+    return JobConfig(settings, remote, database_of(settings, remote), sources, outputs, *limits, options.signing_key)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from maskreg.service.app import create_app
-from maskreg.service.jobs.queue import JobLimits, JobState, Meter
 from maskreg.service.jobs.workers import Workers
 from maskreg.workspace.verbs import jobs
+from maskreg.workspace.verbs.jobs import JobProgress, JobState
 from tests.cli.conftest import Run
 from tests.service.patching import Site, module_site
 from tests.service.serving import listening
@@ -75,10 +75,10 @@ def test_a_job_is_left_followed_and_canceled(site: Site, run: Run, monkeypatch: 
 
 def test_a_job_that_is_not_waited_for_is_an_id(site: Site, run: Run) -> None:
     id = run("apply", "team/toy:v1", "--on", "lab", "--no-wait", "-o", "later").out.strip()
-    lease = site.queue.claim("w", JobLimits())
+    lease = site.queue.claim("w")
     assert lease is not None
     assert lease.job.id == id
-    site.queue.beat(lease, Meter("apply", 1 << 20, 4 << 20))
+    site.queue.report(lease, JobProgress("apply", 1 << 20, 4 << 20))
     assert "apply: 1.0 MiB of 4.0 MiB, 25.0 %" in run("jobs", "show", id, "--on", "lab").out
     assert "stops within seconds" in run("jobs", "cancel", id, "--on", "lab").err
     site.queue.finish(lease, JobState.CANCELED)

@@ -16,7 +16,7 @@ from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.database import Base, JobRow
 from maskreg.service.auth.roles import SYSTEM, Role
 from maskreg.service.context import Service
-from maskreg.service.jobs.config import JobConfig, Sources
+from maskreg.service.jobs.config import JobConfig
 from maskreg.service.jobs.queue import JobQueue
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.service.serving import service_in
@@ -110,7 +110,7 @@ def site_in(folder: Path) -> Site:
     outputs = folder / "outputs"
     outputs.mkdir()
     settings = service.workspace.settings
-    config = JobConfig(settings, None, url, Sources(folders=(models,)), outputs, log_format="text")
+    config = JobConfig(settings, None, url, (models,), outputs)
     return Site(folder, url, replace(service, jobs=config))
 
 

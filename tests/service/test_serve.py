@@ -255,33 +255,25 @@ def test_a_server_that_is_killed_goes_on_with_its_jobs(lab: Lab) -> None:
     assert list((lab.outputs / ".attempts").iterdir()) == []
 
 
-def test_a_worker_apart_from_the_server_does_its_jobs(lab: Lab) -> None:
+def test_a_server_without_workers_leaves_its_jobs_to_another_one(lab: Lab) -> None:
     folders = lab.options[2:]
-    with serving(lab.server, "--no-worker", *folders, "--job-limit", "running=1") as running:
+    with serving(lab.server, "--jobs", "0", *folders) as running:
         lab.knows(running)
         id = lab.client.run("apply", "team/opd", "--on", "lab", "-o", "patched", "--no-wait").strip()
-        worker = lab.server.start("worker", *folders, "--json")
-        assert worker.stdout is not None
-        assert json.loads(worker.stdout.readline()) == {"registry": f"file://{lab.server.registry}", "jobs": 1}
-        assert lab.client.run("jobs", "show", id, "--wait", "--on", "lab") == "team/patched\n"
-        worker.send_signal(signal.SIGTERM)
-        assert worker.communicate()[0] == b""
-        assert worker.returncode == 0
+        with serving(lab.server, *folders):
+            assert lab.client.run("jobs", "show", id, "--wait", "--on", "lab") == "team/patched\n"
     assert same_files(lab.outputs / "team" / "patched", lab.target)
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        Options(sources=("a=b",)),
+        Options(sources=("a",)),
         Options(jobs=1),
-        Options(worker=False),
-        Options(jobs=1, sources=("base=.",), outputs="out", job_limits=("fast=1",)),
-        Options(jobs=1, sources=("base=.",)),
-        Options(jobs=1, sources=("base=./nothing",), outputs="out"),
-        Options(jobs=1, sources=("../x=.",), outputs="out"),
-        Options(jobs=1, sources=("a=.", "a=.."), outputs="out"),
-        Options(jobs=1, sources=("a=.",), outputs="home/out"),
+        Options(sources=(".",)),
+        Options(outputs="out"),
+        Options(sources=("nothing",), outputs="out"),
+        Options(sources=(".",), outputs="home/out"),
     ],
 )
 def test_a_server_whose_jobs_would_have_nothing_to_do_is_refused(

@@ -26,10 +26,11 @@ from maskreg.service.context import Served, Service
 from maskreg.service.gateway.admission import check_tombstone
 from maskreg.service.gateway.visibility import readable
 from maskreg.service.jobs.config import JobConfig, clean_name
-from maskreg.service.jobs.queue import Job, JobState, NewJob
+from maskreg.service.jobs.queue import NewJob
 from maskreg.service.middleware import DocumentRoute
 from maskreg.store.chain import check_free
 from maskreg.tensors.info import ITEM_BYTES
+from maskreg.workspace.verbs.jobs import Job, JobState
 from maskreg.workspace.workspace import as_name
 
 router = APIRouter(tags=["patches"], route_class=DocumentRoute)
@@ -102,7 +103,7 @@ def _jobs(service: Service) -> JobConfig:
 @router.get("/sources")
 def sources(service: Served, principal: Writer) -> dict[str, list[str]]:
     """The names of the checkpoints that jobs can read, for accounts that can submit jobs."""
-    return {"items": list(_jobs(service).sources.offered())}
+    return {"items": list(_jobs(service).offered())}
 
 
 @router.post("/patches", status_code=202)
@@ -119,13 +120,13 @@ def submit(service: Served, principal: Writer, body: PatchRequest) -> Job:
 
             name = _settable(service, body.name, principal)
             for checkpoint in (body.source, body.target):
-                jobs.sources.path(checkpoint)
+                jobs.source(checkpoint)
             parse_rule(body.rule)
             Card(body.family, body.method, body.license, body.description).checked()
             values = {**body.model_dump(exclude={"kind"}), "name": str(name)}
             new = NewJob("extract", name.project, principal.name, f"{name.project}/{name.name}:{name.tag}", values)
     service.accounts.projects.ensure(new.project, principal)
-    job = service.queue.submit(new, jobs.limits)
+    job = service.queue.submit(new)
     service.accounts.log(principal, "submit job", project=job.project, subject=job.id)
     return job
 
@@ -205,7 +206,7 @@ def _apply(service: Service, jobs: JobConfig, request: ApplyRequest, by: Princip
     if part not in manifest.parts:
         raise PartAbsentError(f"{ref} has no {part}: it cannot be applied that way", shown=ref)
     if request.source is not None:
-        jobs.sources.path(request.source)
+        jobs.source(request.source)
     name = clean_name(ref.name if request.output is None else request.output, "an output")
     output = f"{project}/{name}"
     if occupied(jobs.outputs / output):
@@ -234,7 +235,7 @@ def _merge(service: Service, jobs: JobConfig, request: MergeRequest, by: Princip
             raise part_lacking(str(ref), "delta", shown=ref)
     pinned = [str(ref) for ref, _ in found]
     if request.source is not None:
-        jobs.sources.path(request.source)
+        jobs.source(request.source)
     Card("", "merge", description=request.description).checked()
     artifacts, mask = pinned[: len(request.artifacts)], pinned[-1] if request.mask else None
     values = {**request.model_dump(exclude={"kind"}), "name": str(name), "artifacts": artifacts, "mask": mask}

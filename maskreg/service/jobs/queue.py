@@ -18,15 +18,16 @@ import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, and_, delete, func, insert, not_, or_, select, update
+from sqlalchemy.orm import aliased
 from sqlalchemy.sql.elements import ColumnElement
 
 from maskreg.catalog.engine import now
 from maskreg.errors import ConflictError, NotFoundError, RateLimitedError, WorkerError
 from maskreg.service.auth.database import Database, JobRow
+from maskreg.workspace.verbs.jobs import Job, JobProgress, JobState
 
 LEASE_S = 15.0
 """How long a worker may be silent before its job is given to another, in seconds."""
@@ -34,20 +35,14 @@ LEASE_S = 15.0
 KEEP_S = 90 * 86_400.0
 """How long a job is kept after its end, in seconds."""
 
+ATTEMPTS = 3
+"""How often a job is begun whose worker is killed, or crashes."""
 
-class JobState(StrEnum):
-    """Where a job is on its way."""
+MOST_WAITING = 20
+"""Jobs of a project that can wait."""
 
-    QUEUED = "queued"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELED = "canceled"
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the job has ended."""
-        return self not in (JobState.QUEUED, JobState.RUNNING)
+COMMITTED = "publish"
+"""The phase of a job that can no longer be canceled."""
 
 
 class QueueFullError(RateLimitedError):
@@ -58,36 +53,6 @@ class QueueFullError(RateLimitedError):
     def __init__(self, project: str, waiting: int) -> None:
         super().__init__(1, hint="try again when one has ended")
         self.message = f"{waiting} jobs of project {project} wait already, which is the limit"
-
-
-@dataclass(frozen=True)
-class JobLimits:
-    """How much a server does at the same time, and for how long.
-
-    Attributes:
-        attempts: how often a job is begun whose worker is killed, or crashes.
-        bytes_per_project: the most that the checkpoints of a project can have together; 0 for any size.
-    """
-
-    running: int = 4
-    running_per_project: int = 2
-    waiting_per_project: int = 20
-    seconds: float = 6 * 3600.0
-    attempts: int = 3
-    bytes_per_project: int = 0
-
-
-@dataclass(frozen=True)
-class Meter:
-    """How far a job is.
-
-    Attributes:
-        phase: what it does, in the imperative; empty before it begins.
-    """
-
-    phase: str = ""
-    done: int = 0
-    total: int = 0
 
 
 @dataclass(frozen=True)
@@ -104,29 +69,6 @@ class NewJob:
     by: str
     output: str
     request: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Job(NewJob):
-    """A job as it is now.
-
-    Attributes:
-        attempt: how often it was begun.
-        canceled_by: who stopped it, or wants it to stop; empty otherwise.
-        error: ``code``, ``title`` and perhaps ``hint``; None unless it failed.
-    """
-
-    id: str
-    number: int
-    state: JobState
-    progress: Meter
-    attempt: int
-    created: datetime
-    started: datetime | None
-    finished: datetime | None
-    canceled_by: str
-    result: dict[str, Any] | None
-    error: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -153,7 +95,7 @@ class JobQueue:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def submit(self, new: NewJob, limits: JobLimits) -> Job:
+    def submit(self, new: NewJob) -> Job:
         """Put a job at the end of the queue; a second one with its output, and one too many, are refused."""
         with self._database.write() as connection:
             at = now(connection)
@@ -165,8 +107,8 @@ class JobQueue:
                 raise ConflictError(
                     f"job {twin} makes {new.output} already", hint="follow it, cancel it, or choose another output"
                 )
-            if _count(connection, own, JobRow.state == JobState.QUEUED) >= limits.waiting_per_project:
-                raise QueueFullError(new.project, limits.waiting_per_project)
+            if _count(connection, own, JobRow.state == JobState.QUEUED) >= MOST_WAITING:
+                raise QueueFullError(new.project, MOST_WAITING)
             values = {**vars(new), "id": secrets.token_hex(8), "state": JobState.QUEUED, "created": at}
             connection.execute(insert(JobRow).values(values | _UNTOUCHED | {"attempt": 0, "canceled_by": ""}))
             return _job_with(connection, values["id"])
@@ -203,7 +145,8 @@ class JobQueue:
             wanted = update(JobRow).where(JobRow.id == id, JobRow.canceled_by == "")
             ended = {"state": JobState.CANCELED, "canceled_by": by, "finished": now(connection)}
             connection.execute(wanted.where(JobRow.state == JobState.QUEUED).values(ended))
-            connection.execute(wanted.where(JobRow.state == JobState.RUNNING).values(canceled_by=by))
+            running = wanted.where(JobRow.state == JobState.RUNNING, JobRow.phase != COMMITTED)
+            connection.execute(running.values(canceled_by=by))
             job = _job_with(connection, id)
         if job.state in (JobState.DONE, JobState.FAILED):
             raise ConflictError(f"job {id} is {job.state} already")
@@ -211,21 +154,22 @@ class JobQueue:
 
     # For workers
 
-    def claim(self, worker: str, limits: JobLimits) -> Claim | None:
-        """Take the oldest job that can begin, for a worker whose name is unique; None when there is none."""
+    def claim(self, worker: str) -> Claim | None:
+        """Take a job for a worker whose name is unique; None when none waits.
+
+        The oldest job goes first, of the project that has the fewest running.
+        """
         with self._database.read() as connection:
             # Idle workers look without a lock.
-            if not _count(connection, _free(now(connection))):
+            if not _count(connection, _free(JobRow, now(connection))):
                 return None
         with self._database.write() as connection:
             at = now(connection)
-            self._end_hopeless(connection, at, limits)
-            running = and_(JobRow.state == JobState.RUNNING, not_(_free(at)))
-            if _count(connection, running) >= limits.running:
-                return None
-            full = select(JobRow.project).where(running).group_by(JobRow.project)
-            full = full.having(func.count() >= limits.running_per_project)
-            oldest = select(JobRow.id).where(_free(at), JobRow.project.not_in(full)).order_by(JobRow.number).limit(1)
+            self._end_hopeless(connection, at)
+            other = aliased(JobRow)
+            is_running = and_(other.state == JobState.RUNNING, not_(_free(other, at)))
+            running = select(func.count()).where(other.project == JobRow.project, is_running).scalar_subquery()
+            oldest = select(JobRow.id).where(_free(JobRow, at)).order_by(running, JobRow.number).limit(1)
             id = connection.execute(oldest).scalar()
             if id is None:
                 return None
@@ -234,29 +178,36 @@ class JobQueue:
             connection.execute(taken.values(_UNTOUCHED | begun | {"worker": worker, "beat": at}))
             return Claim(_job_with(connection, id), worker)
 
-    def _end_hopeless(self, connection: Connection, at: float, limits: JobLimits) -> None:
-        canceled = update(JobRow).where(_free(at), JobRow.canceled_by != "")
+    def _end_hopeless(self, connection: Connection, at: float) -> None:
+        free = _free(JobRow, at)
+        canceled = update(JobRow).where(free, JobRow.canceled_by != "")
         connection.execute(canceled.values(state=JobState.CANCELED, finished=at))
         error = {
             "code": WorkerError.code,
-            "title": f"its worker was killed or crashed {limits.attempts} times",
+            "title": f"its worker was killed or crashed {ATTEMPTS} times",
             "hint": "the server's log says more",
         }
-        worn = update(JobRow).where(_free(at), JobRow.attempt >= limits.attempts)
+        worn = update(JobRow).where(free, JobRow.attempt >= ATTEMPTS)
         connection.execute(worn.values(state=JobState.FAILED, error=error, finished=at))
 
-    def beat(self, claim: Claim, meter: Meter) -> Job | None:
-        """Keep a job, and say how far it is; None when it is another worker's by now, or has ended."""
+    def beat(self, claim: Claim) -> Job | None:
+        """Keep a job; None when it is another worker's by now, or has ended."""
         with self._database.write() as connection:
-            values = {"beat": now(connection), "phase": meter.phase, "done": meter.done, "total": meter.total}
-            kept = connection.execute(update(JobRow).where(claim.holds).values(values)).rowcount
+            kept = connection.execute(update(JobRow).where(claim.holds).values(beat=now(connection))).rowcount
             return _job_with(connection, claim.job.id) if kept else None
+
+    def report(self, claim: Claim, progress: JobProgress) -> None:
+        """Say how far a job is; a lost claim is ignored."""
+        self._change(claim, **vars(progress))
+
+    def commit(self, claim: Claim) -> bool:
+        """Begin to make the result visible, from when on the job cannot be canceled; False where it was before."""
+        return self._change(claim, JobRow.canceled_by == "", phase=COMMITTED)
 
     def release(self, claim: Claim, *, counted: bool) -> None:
         """Give a job back, to be begun again; this was an attempt where it is counted. A lost claim is ignored."""
-        values = _UNTOUCHED | {"state": JobState.QUEUED, "attempt": claim.job.attempt - (not counted)}
-        with self._database.write() as connection:
-            connection.execute(update(JobRow).where(claim.holds).values(values))
+        attempt = claim.job.attempt - (not counted)
+        self._change(claim, **_UNTOUCHED, state=JobState.QUEUED, attempt=attempt)
 
     def finish(
         self,
@@ -267,18 +218,26 @@ class JobQueue:
         error: Mapping[str, Any] | None = None,
     ) -> bool:
         """End a job; whether it was still this worker's."""
+        return self._change(claim, state=state, result=result, error=error)
+
+    def stop(self, claim: Claim, state: JobState, error: Mapping[str, Any] | None = None) -> bool:
+        """End a job that has not begun to make its result visible; whether it was ended."""
+        return self._change(claim, JobRow.phase != COMMITTED, state=state, error=error)
+
+    def _change(self, claim: Claim, *conditions: ColumnElement[bool], **values: Any) -> bool:
         with self._database.write() as connection:
-            values = {"state": state, "finished": now(connection), "result": result, "error": error}
-            return bool(connection.execute(update(JobRow).where(claim.holds).values(values)).rowcount)
+            if (state := values.get("state")) is not None and state.is_final:
+                values["finished"] = now(connection)
+            return bool(connection.execute(update(JobRow).where(claim.holds, *conditions).values(values)).rowcount)
 
 
 _UNTOUCHED: dict[str, Any] = {"worker": "", "beat": 0.0, "phase": "", "done": 0, "total": 0}
 
 
-def _free(at: float) -> ColumnElement[bool]:
+def _free(row: type[JobRow], at: float) -> ColumnElement[bool]:
     # A heartbeat from the future was written before the clock was set back.
-    silent = or_(JobRow.beat < at - LEASE_S, JobRow.beat > at + LEASE_S)
-    return or_(JobRow.state == JobState.QUEUED, and_(JobRow.state == JobState.RUNNING, silent))
+    silent = or_(row.beat < at - LEASE_S, row.beat > at + LEASE_S)
+    return or_(row.state == JobState.QUEUED, and_(row.state == JobState.RUNNING, silent))
 
 
 def _count(connection: Connection, *conditions: ColumnElement[bool]) -> int:
@@ -296,5 +255,5 @@ def _job_of(row: RowMapping) -> Job:
     values = {name: row[name] for name in Job.__dataclass_fields__ if name in row}
     for name in ("created", "started", "finished"):
         values[name] = None if row[name] is None else datetime.fromtimestamp(row[name], UTC)
-    meter = Meter(row["phase"], row["done"], row["total"])
-    return Job(**{**values, "state": JobState(row["state"]), "progress": meter})
+    progress = JobProgress(row["phase"], row["done"], row["total"])
+    return Job(**{**values, "state": JobState(row["state"]), "progress": progress})

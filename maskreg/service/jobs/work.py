@@ -20,9 +20,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,11 +45,12 @@ from maskreg.service.auth.roles import ROLE_HINT, Role
 from maskreg.service.gateway.admission import check_room
 from maskreg.service.gateway.verification import request_first_check
 from maskreg.service.jobs.config import JobConfig, signer_of
-from maskreg.service.jobs.queue import Job, JobState, Meter
+from maskreg.service.jobs.queue import Claim, JobQueue
 from maskreg.service.observing import configure
 from maskreg.service.problems import public_of, without_paths
 from maskreg.workspace.verbs.apply import Applied, apply
 from maskreg.workspace.verbs.extract import extract
+from maskreg.workspace.verbs.jobs import Job, JobProgress, JobState
 from maskreg.workspace.verbs.merge import Merged, merge
 from maskreg.workspace.verbs.push import push
 from maskreg.workspace.verbs.tag import tag
@@ -64,63 +65,53 @@ _MAX_RESULT_BYTES = 1 << 20
 _log = logging.getLogger("maskreg.jobs")
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How an attempt ended: done with a result, failed with an error, or queued for another attempt."""
-
-    state: JobState
-    result: Result | None = None
-    error: Mapping[str, str] | None = None
-
-
-class Commit:
-    """Asks the worker whether the result can be made visible; from its answer on, no cancellation stops the attempt."""
-
-
 class Reports:
-    """Progress of an attempt, sent to its worker once a second. Safe to use from many threads."""
+    """Progress of an attempt, written to the queue once a second. Safe to use from many threads.
 
-    def __init__(self, worker: Connection) -> None:
-        self._worker, self._meter, self._sent, self._lock = worker, Meter(), 0.0, threading.Lock()
+    A queue that does not answer stops no work: the worker ends an attempt whose heartbeat is missing.
+    """
+
+    def __init__(self, queue: JobQueue, claim: Claim) -> None:
+        self._queue, self._claim = queue, claim
+        self._now, self._sent, self._lock, self._committed = JobProgress(), 0.0, threading.Lock(), False
 
     def start(self, label: str, total_bytes: int) -> None:
         """Begin a phase."""
-        self._report(Meter(label, 0, total_bytes))
+        with self._lock:
+            self._report(JobProgress(label, 0, total_bytes))
 
     def advance(self, n_bytes: int) -> None:
         """Add to what the phase has done."""
         with self._lock:
-            self._meter = Meter(self._meter.phase, self._meter.done + n_bytes, self._meter.total)
-        self._report(None)
+            self._report(replace(self._now, done=self._now.done + n_bytes))
 
-    def send(self, message: object) -> None:
-        """Send how far the work is, and then a message."""
+    def commit(self) -> None:
+        """Begin to make the result visible; ends the process where the job was canceled, or lost, meanwhile."""
         with self._lock:
-            self._worker.send(self._meter)
-            self._worker.send(message)
+            self._committed = True
+            self._queue.report(self._claim, self._now)
+            if not self._queue.commit(self._claim):
+                raise SystemExit
 
-    def _report(self, meter: Meter | None) -> None:
-        with self._lock:
-            self._meter = meter or self._meter
-            if time.monotonic() - self._sent >= _REPORT_S:
-                self._sent = time.monotonic()
-                self._worker.send(self._meter)
+    def _report(self, now: JobProgress) -> None:
+        self._now = now
+        if not self._committed and time.monotonic() - self._sent >= _REPORT_S:
+            self._sent = time.monotonic()
+            try:
+                self._queue.report(self._claim, now)
+            except MaskregError as error:
+                _log.warning("job %s: no progress: %s", self._claim.job.id, error)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a job.
-
-    Attributes:
-        commit: called when all is done but to make it visible; ends the process where the job was canceled meanwhile.
-    """
+    """One attempt at a job."""
 
     job: Job
     config: JobConfig
     space: Workspace
     accounts: Accounts
     reports: Reports
-    commit: Callable[[], None]
 
     def check_roles(self) -> None:
         """Check what was checked at submission: the submitter can have left a project since."""
@@ -147,9 +138,9 @@ class Attempt:
         ``work`` raises ``WrongCheckpointError`` for any other.
         """
         if (name := self.job.request["source"]) is not None:
-            return work(self.config.sources.path(name)), name
+            return work(self.config.source(name)), name
         seen = set(self.space.local.index.seen_sources(root))
-        offered = self.config.sources.offered()
+        offered = self.config.offered()
         for name, path in sorted(offered.items(), key=lambda item: (str(item[1].absolute()) not in seen, item[0])):
             try:
                 return work(path), name
@@ -164,7 +155,7 @@ class Attempt:
         """Point the name that the request wants at an artifact, in the name of its submitter."""
         registry, name = self.space.registry(self.config.remote), Ref.parse(self.job.request["name"])
         check_room(self.accounts, registry, self.job.project, digest, size)
-        self.commit()
+        self.reports.commit()
         registry.trust.signer = signer_of(self.config.signing_key, self.config.settings, self.config.remote)
         tag(digest, name, card=card, by=self.job.by, workspace=self.space)
         if self.config.remote is not None:
@@ -192,7 +183,7 @@ def _apply(attempt: Attempt) -> Result:
         result = _written(attempt, checkpoint)
         with replacing(said) as file:
             file.write(json.dumps(result).encode())
-    attempt.commit()
+    attempt.reports.commit()
     if occupied(checkpoint):
         with creating(output):
             make_folder(output.parent)
@@ -261,7 +252,7 @@ def _merge(attempt: Attempt) -> Result:
 def _extract(attempt: Attempt) -> Result:
     """Compare two checkpoints, and register what moved."""
     request = attempt.job.request
-    source, target = (attempt.config.sources.path(request[side]) for side in ("source", "target"))
+    source, target = (attempt.config.source(request[side]) for side in ("source", "target"))
     options = {name: request[name] for name in ("rule", "mask_only", "reversible")}
     made = extract(source, target, **options, progress=attempt.reports, workspace=attempt.space)
     card = Card(*(request[name] for name in ("family", "method", "license", "description")))
@@ -274,33 +265,27 @@ KINDS: Mapping[str, Callable[[Attempt], Result]] = {"apply": _apply, "merge": _m
 """What each kind of job does; gives the result that the job shows."""
 
 
-def work(config: JobConfig, job: Job, worker: Connection) -> None:
-    """Make an attempt at a job in this process, which ends with its worker's; without a last word, it crashed."""
+def work(config: JobConfig, claim: Claim) -> None:
+    """Make an attempt at a job in this process, which ends with its worker's; a job left unended is tried again."""
     # Ctrl-C goes to every process of a terminal; the worker says when to leave, by killing this process.
     if parent_process() is not None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        configure()
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
-    configure(config.log_format)
-    reports = Reports(worker)
-
-    def commit() -> None:
-        reports.send(Commit())
-        worker.recv()
-
-    try:
-        with closing(Accounts.open(config.url)) as accounts, Workspace(config.settings, note=_log.info) as space:
-            attempt = Attempt(job, config, space, accounts, reports, commit)
+    job = claim.job
+    with closing(Accounts.open(config.url)) as accounts, Workspace(config.settings, note=_log.info) as space:
+        queue = JobQueue(accounts.database)
+        try:
+            attempt = Attempt(job, config, space, accounts, Reports(queue, claim))
             attempt.check_roles()
-            reports.send(Ended(JobState.DONE, KINDS[job.kind](attempt)))
-    except (TryAgainError, UnavailableError) as error:
-        _log.warning("job %s: %s", job.id, error)
-        reports.send(Ended(JobState.QUEUED))
-    except MaskregError as error:
-        public = public_of(error)
-        hint = {"hint": without_paths(public.hint)} if public.hint else {}
-        reports.send(
-            Ended(JobState.FAILED, error={"code": public.code, "title": without_paths(public.message), **hint})
-        )
+            queue.finish(claim, JobState.DONE, result=KINDS[job.kind](attempt))
+        except (TryAgainError, UnavailableError) as error:
+            _log.warning("job %s: %s", job.id, error)
+        except MaskregError as error:
+            public = public_of(error)
+            hint = {"hint": without_paths(public.hint)} if public.hint else {}
+            said = {"code": public.code, "title": without_paths(public.message), **hint}
+            queue.finish(claim, JobState.FAILED, error=said)
 
 
 def _end_with_the_worker() -> None:

@@ -2,8 +2,8 @@
 
 ::
 
-    worker (a thread)     claim ── beat 1 s ── beat 1 s ── beat: "canceled by ada" ── kill ── finish: canceled
-    process               apply ... apply ... apply ... "may I commit?" ── yes ── rename ── "done, with this result"
+    worker (a thread)     claim ── beat 1 s ── beat 1 s ── beat: "canceled by ada" ── stop ── kill
+    process               apply ... apply ... apply ... commit, unless it is canceled ── rename ── finish: done
 
 Nothing has to interrupt the work itself: a process that is to stop is killed, and what it has written is removed or
 left to the next attempt. A process ends with its worker's, and a worker that cannot reach the database for as long as
@@ -21,15 +21,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Self
 
 from maskreg.errors import MaskregError, NotFoundError
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import Principal
 from maskreg.service.jobs.config import JobConfig
-from maskreg.service.jobs.queue import LEASE_S, Claim, JobQueue, JobState, Meter
-from maskreg.service.jobs.work import Commit, Ended, work
+from maskreg.service.jobs.queue import LEASE_S, Claim, JobQueue
+from maskreg.service.jobs.work import work
+from maskreg.workspace.verbs.jobs import JobState
 
 BEAT_S = 1.0
 """How often a worker says that it works on its job, in seconds."""
@@ -84,7 +85,7 @@ class Workers:
         swept = -SWEEP_S
         while not self._leaving.is_set():
             try:
-                claim = self._queue.claim(name, self._config.limits)
+                claim = self._queue.claim(name)
                 if claim is not None:
                     self._attend(claim)
                     continue
@@ -97,77 +98,47 @@ class Workers:
             self._leaving.wait(POLL_S)
 
     def _attend(self, claim: Claim) -> None:
-        """Let a process make an attempt, and end the job, or give it back."""
+        """Let a process make an attempt, which ends the job; give back a job that it leaves unended."""
         job = claim.job
         _log.info("job %s: attempt %d at %s %s", job.id, job.attempt, job.kind, job.output)
-        here, there = _SPAWN.Pipe()
-        process = _SPAWN.Process(target=self._act, args=(self._config, job, there))
+        process = _SPAWN.Process(target=self._act, args=(self._config, claim))
         process.start()
-        there.close()
         assert process.pid is not None  # it was started
         self._processes.add(process.pid)
         try:
-            ended = self._watch(claim, here)
+            self._watch(claim, process)
         finally:
             process.kill()
             process.join()
             self._processes.discard(process.pid)
-            here.close()
-        if ended is None:
-            _log.warning("job %s is another worker's", job.id)
-        elif ended.state is JobState.QUEUED:
+        if self._queue.beat(claim) is not None:
             self._leaving.wait(RETRY_S)
             self._queue.release(claim, counted=not self._leaving.is_set())
-        else:
-            self._finish(claim, ended)
+            return
+        state = self._queue.get(job.id).state
+        _log.info("job %s: %s", job.id, state)
+        if state.is_final:
+            shutil.rmtree(self._config.attempts / job.id, ignore_errors=True)
+            self._accounts.log(Principal(job.by), f"job {state}", project=job.project, subject=job.id)
 
-    def _watch(self, claim: Claim, process: Connection) -> Ended | None:
-        """Keep a job until its process says how it ended, or has to be stopped; None where the job was lost."""
-        meter, committed, limits = Meter(), False, self._config.limits
+    def _watch(self, claim: Claim, process: SpawnProcess) -> None:
+        """Keep a job until its process has ended, or has to be stopped."""
         began = beaten = time.monotonic()
-        while True:
-            message = None
-            if process.poll(BEAT_S):
-                try:
-                    message = process.recv()
-                except (EOFError, ConnectionError):
-                    _log.error("job %s: its process crashed or was killed", claim.job.id)
-                    return Ended(JobState.QUEUED)
-            if isinstance(message, Ended):
-                return message if self._queue.beat(claim, meter) else None
-            if isinstance(message, Meter):
-                meter = message
-            if self._leaving.is_set():
-                return Ended(JobState.QUEUED)
+        while process.is_alive() and not self._leaving.is_set():
             try:
-                job = self._queue.beat(claim, meter)
+                job = self._queue.beat(claim)
+                beaten = time.monotonic()
+                if job is None or (job.canceled_by and self._queue.stop(claim, JobState.CANCELED)):
+                    return
+                if beaten - began > self._config.seconds:
+                    title = f"it took longer than {self._config.seconds:,.0f} seconds"
+                    if self._queue.stop(claim, JobState.FAILED, {"code": "TOO_LONG", "title": title}):
+                        return
             except MaskregError as error:
                 _log.warning("job %s: no heartbeat: %s", claim.job.id, error)
-                if isinstance(message, Commit) or time.monotonic() - beaten > LEASE_S - 2 * BEAT_S:
-                    return Ended(JobState.QUEUED)
-                continue
-            beaten = time.monotonic()
-            if job is None:
-                return None
-            if job.canceled_by and not committed:
-                return Ended(JobState.CANCELED)
-            if beaten - began > limits.seconds and not committed:
-                title = f"it took longer than {limits.seconds:,.0f} seconds"
-                return Ended(JobState.FAILED, error={"code": "TOO_LONG", "title": title})
-            if isinstance(message, Commit):
-                committed = True
-                process.send(True)
-
-    def _finish(self, claim: Claim, ended: Ended) -> None:
-        job, state = claim.job, ended.state
-        folder = self._config.attempts / job.id
-        if state is not JobState.DONE:
-            # First, so that a worker that is killed here leaves nothing; after success only a note is left, for sweep.
-            shutil.rmtree(folder, ignore_errors=True)
-        if self._queue.finish(claim, state, result=ended.result, error=ended.error):
-            shutil.rmtree(folder, ignore_errors=True)
-            _log.info("job %s: %s", job.id, state)
-            self._accounts.log(Principal(job.by), f"job {state}", project=job.project, subject=job.id)
+                if time.monotonic() - beaten > LEASE_S - 2 * BEAT_S:
+                    return
+            process.join(BEAT_S)
 
     def _sweep(self) -> None:
         """Remove what killed attempts have left at jobs that have ended since."""

@@ -12,9 +12,9 @@ from maskreg.ref import Ref, ShortDigest, parse_artifact
 from maskreg.service.access import SomeReader
 from maskreg.service.api import patches
 from maskreg.service.context import Served
-from maskreg.service.jobs.queue import Job, JobState
 from maskreg.service.pages.rendering import page
 from maskreg.service.pages.runs import ago
+from maskreg.workspace.verbs.jobs import Job, JobState
 
 router = APIRouter(prefix="/jobs", tags=["pages"], default_response_class=HTMLResponse)
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -31,20 +33,34 @@ _MAX_BYTES = 16 << 20
 class JobProgress(Result):
     """How far a job is: ``done`` of ``total`` bytes of a phase, which is empty before the job begins."""
 
-    phase: str
-    done: int
-    total: int
+    phase: str = ""
+    done: int = 0
+    total: int = 0
+
+
+class JobState(StrEnum):
+    """Where a job is on its way."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended."""
+        return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
 @dataclass(frozen=True)
-class RemoteJob(Result):
-    """A job of a server.
+class Job(Result):
+    """A job as it is now.
 
     Attributes:
-        remote: the server, as it is called here.
+        number: its place in the order of submission.
         kind: ``apply``, ``merge`` or ``extract``.
-        state: ``queued``, ``running``, ``done``, ``failed`` or ``canceled``.
-        project: whose quota it uses.
+        project: whose quota it uses, and whose members see it.
         output: what it makes: the name of a checkpoint on the server, or of an artifact.
         request: what exactly it does; artifacts are pinned.
         attempt: how often it was begun.
@@ -53,31 +69,37 @@ class RemoteJob(Result):
         error: ``code``, ``title`` and perhaps ``hint``; None unless it failed.
     """
 
-    remote: str
     id: str
+    number: int
     kind: str
-    state: str
+    state: JobState
     project: str
     output: str
     by: str
-    request: Mapping[str, Any]
+    request: dict[str, Any]
     progress: JobProgress
     attempt: int
-    created: str
-    started: str | None
-    finished: str | None
+    created: datetime
+    started: datetime | None
+    finished: datetime | None
     canceled_by: str
-    result: Mapping[str, Any] | None
-    error: Mapping[str, Any] | None
+    result: dict[str, Any] | None
+    error: dict[str, Any] | None
 
-    @property
-    def is_final(self) -> bool:
-        """Whether the job has ended."""
-        return self.state in ("done", "failed", "canceled")
+
+@dataclass(frozen=True)
+class RemoteJob(Job):
+    """A job of a server.
+
+    Attributes:
+        remote: the server, as it is called here.
+    """
+
+    remote: str
 
     def check(self) -> RemoteJob:
         """This job, unless it ended with nothing made."""
-        if self.state == "canceled":
+        if self.state is JobState.CANCELED:
             raise ConflictError(f"job {self.id} on {self.remote} was canceled by {self.canceled_by}")
         if self.error is not None:
             title = f"job {self.id} on {self.remote}: {sentence(self.error.get('title')) or 'it failed'}"
@@ -197,7 +219,7 @@ def wait(
             if phase and now.done > done:
                 progress.advance(now.done - done)
                 done = now.done
-            if job.is_final:
+            if job.state.is_final:
                 return job.check()
             time.sleep(POLL_S)
 

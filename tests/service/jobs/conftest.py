@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from maskreg.service.auth.database import Database
-from maskreg.service.jobs.queue import JobLimits, JobQueue, JobState
+from maskreg.service.jobs.queue import JobQueue
+from maskreg.workspace.verbs.jobs import JobState
 from tests.servers import Postgres
 from tests.service.patching import Site, module_site, pass_time, with_table
 
@@ -43,5 +44,5 @@ def site(module_site: Site, tmp_path: Path) -> Site:
     for job in module_site.queue.list(states=[JobState.QUEUED, JobState.RUNNING]):
         module_site.queue.cancel(job.id, "test")
     pass_time(module_site.queue, 60)
-    assert module_site.queue.claim("test", JobLimits()) is None
+    assert module_site.queue.claim("test") is None
     return module_site.having(outputs=tmp_path)

@@ -1,11 +1,10 @@
-"""What an attempt at a job does: in this process, with a worker that agrees to everything."""
+"""What an attempt at a job does, in this process."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
-from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,17 @@ from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg import disk
-from maskreg.errors import ConfigError, NotFoundError, QuotaError
+from maskreg.errors import NotFoundError, QuotaError
 from maskreg.ref import Ref
 from maskreg.registry.keys import write_private_key
 from maskreg.service.app import create_app
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.jobs import work as working
-from maskreg.service.jobs.config import parse_limits
-from maskreg.service.jobs.queue import Job, JobLimits, JobState, Meter
-from maskreg.service.jobs.work import Commit, Ended, work
+from maskreg.service.jobs.queue import COMMITTED, Claim
+from maskreg.service.jobs.work import work
 from maskreg.signature import PrivateKey
+from maskreg.workspace.verbs.jobs import Job, JobProgress, JobState
 from tests.service.patching import Site
 from tests.service.serving import ROOT, headers
 from tests.workspace.conftest import contents
@@ -41,47 +40,40 @@ def submitted(site: Site, **body: object) -> str:
     return str(answer.json()["id"])
 
 
-def attempted(site: Site, **body: object) -> tuple[Job, Ended, list[object]]:
+def claimed(site: Site) -> Claim:
+    claim = site.queue.claim("w")
+    assert claim is not None
+    return claim
+
+
+def attempted(site: Site, **body: object) -> Job:
     id = submitted(site, **body)
-    claim = site.queue.claim("w", site.config.limits)
-    assert claim is not None and claim.job.id == id
-    said = heard(site, claim.job)
-    (ended,) = (message for message in said if isinstance(message, Ended))
-    site.queue.finish(claim, ended.state, result=ended.result, error=ended.error)
-    return site.queue.get(id), ended, said
-
-
-def heard(site: Site, job: Job) -> list[object]:
-    here, there = Pipe()
-    here.send(True)
-    work(site.config, job, there)
-    messages = []
-    while here.poll():
-        messages.append(here.recv())
-    return messages
+    claim = claimed(site)
+    assert claim.job.id == id
+    work(site.config, claim)
+    return site.queue.get(id)
 
 
 def test_applying_gives_the_target_and_says_what_was_checked(site: Site) -> None:
-    job, _, said = attempted(site, **APPLY)
+    job = attempted(site, **APPLY)
     assert job.result is not None, job.error
     assert job.result["root"] == site.service.workspace.find("team/toy:v1").manifest.target.root
     assert (job.result["output"], job.result["source"]) == ("team/patched", "base")
     assert job.result["tensors"] == job.result["verified_tensors"] == 3
     assert site.weights(site.outputs / "team" / "patched") == site.target
     assert str(site.folder) not in str(job)
-    assert any(isinstance(message, Commit) for message in said)
-    assert Meter("apply", job.request["bytes"], job.result["bytes"]) in said
+    assert job.progress == JobProgress(COMMITTED, job.request["bytes"], job.result["bytes"])
 
 
 def test_the_source_is_found_among_those_that_are_offered_and_reverting_gives_it(site: Site) -> None:
-    job, _, _ = attempted(site, **{**APPLY, "source": None, "revert": True})
+    job = attempted(site, **{**APPLY, "source": None, "revert": True})
     assert job.result is not None, job.error
     assert job.result["source"] == "tuned"
     assert site.weights(site.outputs / "team" / "patched") == site.weights(site.folder / "models" / "base")
 
 
 def test_a_wrong_source_fails_with_its_code_and_without_a_path(site: Site) -> None:
-    job, _, _ = attempted(site, **{**APPLY, "source": "tuned"})
+    job = attempted(site, **{**APPLY, "source": "tuned"})
     assert (job.state, (job.error or {})["code"]) == (JobState.FAILED, "ALREADY_APPLIED")
     assert str(site.folder) not in str(job.error)
     assert not (site.outputs / "team").exists()
@@ -92,16 +84,14 @@ def test_an_output_that_appeared_meanwhile_stays(site: Site) -> None:
     taken = site.outputs / "team" / "patched"
     taken.mkdir(parents=True)
     (taken / "mine").touch()
-    claim = site.queue.claim("w", site.config.limits)
-    assert claim is not None
-    (ended,) = heard(site, claim.job)[1:]
-    assert isinstance(ended, Ended) and (ended.error or {})["code"] == "OUTPUT_EXISTS"
+    work(site.config, claim := claimed(site))
+    assert (site.queue.get(claim.job.id).error or {})["code"] == "OUTPUT_EXISTS"
     assert contents(site.outputs) == {"team/patched/mine": b""}
 
 
 def test_a_merge_is_registered_in_the_name_of_its_submitter(site: Site) -> None:
     artifacts = ["team/toy:v1", "team/toy:second"]
-    job, _, _ = attempted(site, kind="merge", artifacts=artifacts, name="team/sum:v1", method="task-arithmetic")
+    job = attempted(site, kind="merge", artifacts=artifacts, name="team/sum:v1", method="task-arithmetic")
     assert job.result is not None, job.error
     named = site.service.workspace.find("team/sum:v1")
     assert (job.result["digest"], job.result["ref"]) == (str(named.digest), "team/sum:v1")
@@ -115,7 +105,7 @@ def test_an_extraction_is_registered_and_signed_as_the_server_signs(site: Site) 
     private = PrivateKey.generate()
     write_private_key(private, key)
     card = {"family": "toy", "method": "opd", "reversible": True}
-    job, _, _ = attempted(site.having(signing_key=str(key)), **EXTRACT, **card, name="signed/again")
+    job = attempted(site.having(signing_key=str(key)), **EXTRACT, **card, name="signed/again")
     assert job.result is not None, job.error
     named = site.service.workspace.find("signed/again")
     assert named.digest == site.service.workspace.find("team/toy:v1").digest
@@ -127,7 +117,7 @@ def test_an_artifact_that_a_project_has_no_room_for_is_not_registered(site: Site
     projects = site.service.accounts.projects
     projects.change("team", ROOT, max_artifacts=1)
     scaled = {"artifacts": ["team/toy:v1"], "method": "scale", "settings": {"factor": 0.25}}
-    job, _, _ = attempted(site, kind="merge", name="team/other:v1", **scaled)
+    job = attempted(site, kind="merge", name="team/other:v1", **scaled)
     projects.change("team", ROOT, max_artifacts=None)
     assert (job.error or {})["code"] == QuotaError.code
     with pytest.raises(NotFoundError):
@@ -149,10 +139,8 @@ def test_a_job_of_a_member_who_was_removed_fails(site: Site, body: dict[str, obj
     maskreg.tag("team/toy:v1", "left/toy:v1", workspace=site.service.workspace)
     submitted(site, **body)
     accounts.members.revoke("left", "ada", ROOT)
-    claim = site.queue.claim("w", site.config.limits)
-    assert claim is not None
-    ended = heard(site, claim.job)[-1]
-    assert isinstance(ended, Ended) and (ended.error or {})["code"] == "DENIED"
+    work(site.config, claim := claimed(site))
+    assert (site.queue.get(claim.job.id).error or {})["code"] == "DENIED"
     assert not contents(site.outputs)
 
 
@@ -171,42 +159,28 @@ def test_an_attempt_that_dies_at_its_end_is_completed_by_the_next(
         raise KilledError
 
     submitted(site, **APPLY)
-    claim = site.queue.claim("w", site.config.limits)
-    assert claim is not None
+    claim = claimed(site)
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(working, "rename_new", die)
-        heard(site, claim.job)
+        work(site.config, claim)
     assert (site.outputs / "team" / "patched").exists() == is_published
     site.queue.release(claim, counted=True)
-    again = site.queue.claim("w", site.config.limits)
-    assert again is not None
+    again = claimed(site)
     # Applying again would fail: only the name is left to give.
     monkeypatch.setattr(working, "apply", None)
-    ended = heard(site, again.job)[-1]
-    assert isinstance(ended, Ended) and ended.state is JobState.DONE
+    work(site.config, again)
+    assert site.queue.get(again.job.id).state is JobState.DONE
     assert site.weights(site.outputs / "team" / "patched") == site.target
 
 
 def test_a_project_writes_no_more_than_its_limit(site: Site) -> None:
-    size = attempted(site, **APPLY)[0].request["bytes"]
-    limited = site.having(limits=JobLimits(bytes_per_project=2 * size - 1))
+    size = attempted(site, **APPLY).request["bytes"]
+    limited = site.having(project_bytes=2 * size - 1)
     client = TestClient(create_app(limited.service), headers=headers("writer-token"))
     refused = client.post("/api/v1/patches", json={**APPLY, "output": "more"})
     assert (refused.status_code, refused.json()["code"]) == (507, QuotaError.code)
     shutil.rmtree(site.outputs / "team" / "patched")
-    assert attempted(limited, **APPLY)[0].state is JobState.DONE
-
-
-def test_limits_are_read_as_operators_write_them() -> None:
-    texts = ["running=8", "running-per-project=3", "waiting-per-project=5", "time=2h", "attempts=1"]
-    assert parse_limits([*texts, "bytes-per-project=1TB"]) == JobLimits(8, 3, 5, 7200.0, 1, 10**12)
-    assert parse_limits([]) == JobLimits()
-
-
-@pytest.mark.parametrize("text", ["", "fast=1", "running", "running=0", "running=-1", "time=0s", "time=2", "bytes=1"])
-def test_what_is_no_limit_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError):
-        parse_limits([text])
+    assert attempted(limited, **APPLY).state is JobState.DONE
 
 
 def test_an_attempt_is_made_without_torch() -> None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +18,9 @@ from maskreg.ref import Ref
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.jobs import workers
 from maskreg.service.jobs.config import JobConfig
-from maskreg.service.jobs.queue import Job, JobLimits, JobState, NewJob
-from maskreg.service.jobs.work import Commit
+from maskreg.service.jobs.queue import Claim, JobQueue, NewJob
 from maskreg.service.jobs.workers import Workers
+from maskreg.workspace.verbs.jobs import Job, JobState
 from tests.checkpoints import make_checkpoint
 from tests.service.patching import Site, pass_time, site_in, with_table
 
@@ -58,7 +57,7 @@ def submitted(site: Site) -> Job:
     ref = Ref.parse("team/large")
     pinned = str(ref.pinned(site.service.registry.resolve(ref).digest))
     values = {"artifact": pinned, "source": "large", "output": "patched", "revert": False, "bytes": 0}
-    return site.queue.submit(NewJob("apply", "team", "ada", "team/patched", values), JobLimits())
+    return site.queue.submit(NewJob("apply", "team", "ada", "team/patched", values))
 
 
 def wait_for(site: Site, job: Job, condition: Callable[[Job], bool] = lambda job: job.state.is_final) -> Job:
@@ -118,21 +117,22 @@ def test_workers_that_are_closed_give_their_jobs_back(site: Site) -> None:
     assert (back.state, back.attempt) == (JobState.QUEUED, 0)
 
 
-def hang(config: JobConfig, job: Job, worker: Connection) -> None:
-    (config.attempts / job.id / "1").mkdir(parents=True, exist_ok=True)
-    (config.attempts / job.id / "1" / "draft").touch()
+def hang(config: JobConfig, claim: Claim) -> None:
+    folder = config.attempts / claim.job.id / "1"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "draft").touch()
     time.sleep(600)
 
 
-def hang_after_commit(config: JobConfig, job: Job, worker: Connection) -> None:
-    worker.send(Commit())
-    worker.recv()
+def hang_after_commit(config: JobConfig, claim: Claim) -> None:
+    with closing(Accounts.open(config.url)) as accounts:
+        assert JobQueue(accounts.database).commit(claim)
     (config.outputs / "committed").touch()
     time.sleep(600)
 
 
 def test_a_job_that_takes_too_long_fails_and_leaves_nothing(site: Site) -> None:
-    brief = replace(site.config, limits=JobLimits(seconds=0.1))
+    brief = replace(site.config, seconds=0.1)
     job = submitted(site)
     with Workers(brief, 1, act=hang):
         ended = wait_for(site, job)
@@ -147,7 +147,7 @@ def test_a_worker_whose_job_was_given_to_another_leaves_it_alone(site: Site) -> 
         # Until the claim wins the race against the heartbeat.
         while True:
             pass_time(site.queue, 60)
-            if (claim := site.queue.claim("another", JobLimits())) is not None:
+            if (claim := site.queue.claim("another")) is not None:
                 break
         while running.pids:
             time.sleep(0.02)
@@ -167,7 +167,7 @@ def test_a_job_that_is_about_to_be_visible_is_not_canceled(site: Site) -> None:
 
 def test_what_killed_attempts_left_goes_when_their_job_has_ended(site: Site) -> None:
     job = submitted(site)
-    assert site.queue.claim("dead", JobLimits())
+    assert site.queue.claim("dead")
     for id in (job.id, "of-no-job"):
         (site.config.attempts / id / "1").mkdir(parents=True)
     with Workers(site.config, 1):

@@ -11,8 +11,8 @@ from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg.service.app import create_app
-from maskreg.service.jobs.config import JobConfig, Sources
-from maskreg.service.jobs.queue import JobLimits, NewJob
+from maskreg.service.jobs.config import JobConfig
+from maskreg.service.jobs.queue import NewJob
 from tests.browser import browser
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.service.serving import listening, service_in
@@ -94,8 +94,8 @@ def served(home: Path) -> Iterator[str]:
     """The URL of that server, on a port; a job waits there."""
     service = service_in(home, frozenset({"team"}))
     if not service.queue.list():
-        service.queue.submit(NewJob("extract", "team", EVIL, "team/extracted:v1", {"rule": "exact"}), JobLimits())
+        service.queue.submit(NewJob("extract", "team", EVIL, "team/extracted:v1", {"rule": "exact"}))
     url = f"sqlite:///{home / 'service.db'}"
-    jobs = JobConfig(service.workspace.settings, None, url, Sources(), home / "outputs")
+    jobs = JobConfig(service.workspace.settings, None, url, (), home / "outputs")
     with listening(create_app(replace(service, jobs=jobs))) as address:
         yield address

@@ -11,7 +11,8 @@ from fastapi.testclient import TestClient
 from maskreg.service.app import create_app
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
-from maskreg.service.jobs.queue import JobLimits, JobState, Meter, NewJob
+from maskreg.service.jobs.queue import NewJob
+from maskreg.workspace.verbs.jobs import JobProgress, JobState
 from tests.browser import Opened
 from tests.service.patching import Site, site_in
 from tests.service.serving import ADMIN, ROOT, headers, listening
@@ -54,8 +55,8 @@ def test_members_see_the_jobs_of_a_project_and_owners_and_admins_cancel_them(sit
 def test_a_job_tells_no_names_of_projects_that_its_reader_cannot_read(site: Site, request_: dict[str, Any]) -> None:
     ref = f"elsewhere/secret:latest@{(digest := site.service.workspace.find('elsewhere/secret').digest)}"
     request = json.loads(json.dumps(request_).replace("REF", ref))
-    job = site.queue.submit(NewJob("apply", "team", "root", "team/other", request), JobLimits())
-    claim = site.queue.claim("worker", JobLimits())
+    job = site.queue.submit(NewJob("apply", "team", "root", "team/other", request))
+    claim = site.queue.claim("worker")
     assert claim is not None and claim.job.id == job.id
     error = {"code": "DATA", "title": "elsewhere/secret: has no values; and neither has elsewhere/secret:latest"}
     site.queue.finish(claim, JobState.FAILED, error=error)
@@ -69,14 +70,14 @@ def test_a_job_is_followed_to_its_end(site: Site, browser: Any) -> None:
     from playwright.sync_api import expect
 
     job = submitted(site, "live")
-    claim = site.queue.claim("worker", JobLimits())
+    claim = site.queue.claim("worker")
     assert claim is not None and claim.job.id == job
     with (
         listening(create_app(site.service)) as url,
         Opened(browser, f"{url}/jobs/{job}", "light", extra_http_headers=headers(ADMIN)) as view,
     ):
         expect(view.page.get_by_text("Running", exact=True)).to_be_visible()
-        site.queue.beat(claim, Meter("patch", 1 << 20, 4 << 20))
+        site.queue.report(claim, JobProgress("patch", 1 << 20, 4 << 20))
         expect(view.page.get_by_role("progressbar")).to_have_attribute("value", str(1 << 20))
         view.page.set_viewport_size({"width": 360, "height": 800})
         assert view.page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -18,7 +18,7 @@ from maskreg.errors import CorruptError, LimitError
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.service.app import create_app
 from maskreg.service.gateway.visibility import Remembered
-from maskreg.service.jobs.config import JobConfig, Sources
+from maskreg.service.jobs.config import JobConfig
 from maskreg.service.pages import compare as comparing
 from maskreg.service.pages.artifact import in_turn
 from maskreg.settings import Settings
@@ -318,11 +318,11 @@ def test_without_the_source_the_page_says_who_can_offer_it(
     shutil.copytree(home, folder, ignore=shutil.ignore_patterns("service.db*", "catalog.db*"))
     with service_in(folder, frozenset({"team"})) as service:
         text = TestClient(create_app(service), "http://localhost").get(PAIR).text
-        assert "maskreg serve --jobs 1 --sources" in section(text, "source") and "--source " not in text
+        assert "maskreg serve --sources" in section(text, "source") and "--source " not in text
     jobs = JobConfig(
         Settings.load(flags={"home": str(folder)}),
         *(None, ""),
-        Sources.parse([f"wrong={home.parent / 'opd'}", f"source={home.parent / 'source'}"]),
+        (home.parent,),
         tmp_path / "outputs",
     )
     monkeypatch.setattr(comparing, "_KEPT", Remembered(1))
