@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from maskreg.ref import Ref
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .output import Output
@@ -44,13 +45,7 @@ METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "proj
 @click.option("--rank", "ranks", type=POSITIVE, multiple=True, help="Number of principal angles (repeatable).")
 @selecting
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the rounding null.")
-@click.option(
-    "--exact-up-to",
-    type=POSITIVE,
-    default=4096,
-    show_default=True,
-    help="Largest shorter side that gets an exact SVD.",
-)
+@click.option("--exact-up-to", type=POSITIVE, default=4096, help="Largest shorter side with an exact SVD [4096].")
 @click.option("--device", default="cpu", show_default=True, help="Device to decompose matrices on: cpu or cuda.")
 @click.option("--download", is_flag=True, help="Download hub checkpoints that are not cached.")
 @FORCE
@@ -83,13 +78,12 @@ def command(
         return
     if len(operands) != 1:
         raise click.UsageError("give one REF, or --trajectory with SOURCE CHECKPOINT...")
-    from maskreg.workspace.verbs.analyze import analyze
 
     from .geometry import geometry, published
 
     ref = Ref.parse(operands[0])
     with output.progress() as progress:
-        result = analyze(ref, **options, progress=progress, workspace=workspace(output))
+        result = verbs.analyze.analyze(ref, **options, progress=progress, workspace=workspace(output))
     beside = {paper: result.beside(paper) for paper in papers}
     if output.json:
         tables = {paper: [table.to_json() for table in tables] for paper, tables in beside.items()}
@@ -117,13 +111,14 @@ def _follow(output: Output, paths: tuple[str, ...], verbose: bool, **options: An
 
     if len(paths) < 3 and not any(map(is_pattern, paths[1:])):
         raise click.UsageError("--trajectory needs SOURCE and two checkpoints or more")
-    from maskreg.workspace.verbs.analyze import trajectory
 
     from .geometry import trajectory as table
 
     source, *checkpoints = paths
     with output.progress() as progress:
-        document = trajectory(source, checkpoints, **options, progress=progress, workspace=workspace(output))
+        document = verbs.analyze.trajectory(
+            source, checkpoints, **options, progress=progress, workspace=workspace(output)
+        )
     if output.json:
         output.document(document)
     else:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from maskreg.ref import Ref
 from maskreg.words import counted, human_bytes
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .jobs import on_server, refuse_here_only, tell_submitted
 from .output import Output
 from .values import OUT
-
-if TYPE_CHECKING:
-    from maskreg.workspace.verbs.apply import Applied
 
 
 @click.command(
@@ -56,14 +54,13 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | No
     if ref_text == "-" and sys.stdin.isatty():
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
-    from maskreg.workspace.verbs.apply import apply
 
     from .pipe import named_or_piped
 
     space = workspace(output)
     with output.progress() as progress:
         artifact = named_or_piped(space, ref_text, progress)
-        applied = apply(artifact, revert=revert, **options, progress=progress, workspace=space)
+        applied = verbs.apply.apply(artifact, revert=revert, **options, progress=progress, workspace=space)
     _tell(output, applied)
 
 
@@ -72,17 +69,15 @@ def _on_server(output: Output, remote: str, ref_text: str, *, revert: bool, wait
         raise click.UsageError("with --on, name the artifact as the server knows it")
     source, name = options.pop("source"), options.pop("out")
     refuse_here_only(device=options.pop("device") != "cpu", **options)
-    from maskreg.workspace.verbs import jobs
 
     space = workspace(output)
     ref = Ref.parse(ref_text)
-    job = jobs.submit("apply", remote, artifact=ref, source=source, output=name, revert=revert, workspace=space)
+    job = verbs.jobs.submit("apply", remote, artifact=ref, source=source, output=name, revert=revert, workspace=space)
     tell_submitted(output, space, job, wait=wait)
 
 
-def _tell(output: Output, applied: Applied) -> None:
-    if output.printed(applied):
-        return
+def _tell(output: Output, applied: verbs.apply.Applied) -> None:
+    output.answer(applied)
     output.notes(applied.notes)
     output.note_files(applied.out, kept=applied.kept_files, skipped=applied.skipped_files)
     size = f"{counted(applied.tensors, 'tensor')}, {human_bytes(applied.bytes)}"

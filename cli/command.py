@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maskreg.errors import MaskregError
+from maskreg.workspace import verbs
 
 from .next_step import ARGUMENTS
 from .output import Output
@@ -20,7 +21,6 @@ from .output import Output
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from maskreg.workspace.verbs.search import Listing
     from maskreg.workspace.workspace import Workspace
 
 
@@ -100,14 +100,13 @@ def _values_of(ctx: click.Context, param: click.Parameter) -> Callable[[], Itera
     return None
 
 
-def _listed(remote: str | None = None, *, ask_default: bool = False) -> Listing:
-    from maskreg.workspace.verbs.search import search
+def _listed(remote: str | None = None, *, ask_default: bool = False) -> verbs.search.Listing:
     from maskreg.workspace.workspace import Workspace
 
     with Workspace() as space:
         if ask_default and remote is None and (registry := space.remote_to_ask()) is not None:
             remote = registry.name
-        return search(remote=remote, workspace=space)
+        return verbs.search.search(remote=remote, workspace=space)
 
 
 def _names(remote: str | None, *, ask_default: bool) -> list[str]:
@@ -121,9 +120,8 @@ def _remotes() -> Iterable[str]:
 
 
 def _settings() -> Iterable[str]:
-    from maskreg.workspace.verbs import config
 
-    return [setting.key for setting in config.show()]
+    return [setting.key for setting in verbs.config.show()]
 
 
 class _WithExample(click.Command):

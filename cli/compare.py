@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from maskreg.ref import Ref
 from maskreg.words import times
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .output import Output
 from .table import GROUPS
 from .values import REFS, SHARE, explanation, selecting
-
-if TYPE_CHECKING:
-    from maskreg.workspace.verbs.compare import Group
 
 
 @click.command(
@@ -40,31 +38,17 @@ if TYPE_CHECKING:
 @click.option("--stripes", is_flag=True, help="Count rows and columns that move as a whole.")
 @click.option("--updates", is_flag=True, help="Measure the angle between updates, and their top MLP channels.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules, tensors or sources.")
-@click.option(
-    "--smallest-effect",
-    type=SHARE,
-    metavar="SHARE",
-    help="Smallest share of the headroom that matters to the verdict; 1% by default.",
-)
-@click.option(
-    "--start",
-    type=click.Choice(["yes", "no", "unknown"]),
-    help="Whether training of A or of B started at the source, bit for bit; by default what the cards say "
-    "(--meta start=yes).",
-)
+@click.option("--smallest-effect", type=SHARE, metavar="SHARE", help="Least headroom that matters to the verdict [1%].")
+@click.option("--start", type=click.Choice(["yes", "no", "unknown"]), help="Whether A or B began at the source.")
 @click.option("--record", is_flag=True, help="Record the lift in the catalog, as a measurement of A.")
-@click.option(
-    "--exit-code",
-    is_flag=True,
-    help="Exit 0 if the verdict of every pair is more; otherwise, or if this cannot be told, exit 1.",
-)
+@click.option("--exit-code", is_flag=True, help="Exit 0 if the verdict of every pair is more, otherwise 1.")
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
 @click.pass_context
 def command(
     ctx: click.Context,
     /,
     refs: tuple[Ref | str, ...],
-    by: Group | None,
+    by: verbs.compare.Group | None,
     verbose: bool,
     record: bool,
     exit_code: bool,
@@ -78,6 +62,9 @@ def command(
     need it are left out. A pattern such as 'team/run:step-*' stands for all tags that match it. --record also records
     the overlap with the mask that the source's rlvr-reference tag points to (name it last), and the overlap of two
     seeds of one family and method.
+
+    --start says whether training of A or of B started at the source, bit for bit; by default what the cards say (--meta
+    start=yes). --exit-code exits 1 also where the verdict cannot be told.
     """
     output = ctx.ensure_object(Output)
     if explain is not None:
@@ -86,17 +73,16 @@ def command(
     if len(refs) < 2 and not any(isinstance(ref, str) for ref in refs):
         raise click.UsageError("name at least two masks")
     from maskreg.workspace.storing import note_catalog
-    from maskreg.workspace.verbs.compare import compare, keep
 
     from .comparison import text
 
     space = workspace(output)
     with output.progress() as progress:
         given = {name: value for name, value in options.items() if value is not None}
-        result = compare(*refs, **given, by=by, progress=progress, workspace=space)
+        result = verbs.compare.compare(*refs, **given, by=by, progress=progress, workspace=space)
     try:
         if record:
-            result = keep(result, workspace=space)
+            result = verbs.compare.keep(result, workspace=space)
     finally:
         # What was measured is not lost when it cannot be recorded.
         note_catalog(space, space.local)

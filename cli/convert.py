@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from maskreg.ref import Ref, parse_artifact
 from maskreg.words import counted, human_bytes
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .output import Output
 from .values import NAME, OUT, PAIR
-
-if TYPE_CHECKING:
-    from maskreg.workspace.verbs.convert import Converted
 
 _FORMATS = click.Choice(["slime", "skyrl", "nemo-rl", "sparse-safetensors", "safetensors-mask"])
 
@@ -38,9 +36,7 @@ _FORMATS = click.Choice(["slime", "skyrl", "nemo-rl", "sparse-safetensors", "saf
 @click.option("--method", default="", help="With --from: how the target was trained: opd, rlvr, sft or another word.")
 @click.option("--license", default="", help="With --from: SPDX identifier.")
 @click.option("--description", default="", help="With --from: free text, one paragraph.")
-@click.option(
-    "--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="With --to: setting of the format."
-)
+@click.option("--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="With --to: a setting of it.")
 @click.option("--with-code", is_flag=True, help="Take along small files that can run code, such as .py.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
 @click.option("--force", is_flag=True, help="Replace an earlier output, or move a name that others may use.")
@@ -67,12 +63,11 @@ def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> No
     if out is None:
         raise click.UsageError("say where to write: -o PATH")
     artifact = parse_artifact(subject)
-    from maskreg.workspace.verbs.convert import convert_to
 
     with output.progress() as progress:
         how = {key: options[key] for key in ("source", "with_code", "force", "download")}
         how |= {"progress": progress, "workspace": workspace(output)}
-        converted = convert_to(artifact, to, out, options=dict(options["settings"]), **how)
+        converted = verbs.convert.convert_to(artifact, to, out, options=dict(options["settings"]), **how)
     _tell(output, converted)
 
 
@@ -82,14 +77,13 @@ def _read(output: Output, subject: str, from_: str, options: dict[str, Any]) -> 
     name: Ref | None = options["name"]
     if source is None or name is None:
         raise click.UsageError("reading a format needs the checkpoint and a name: --source CKPT --name NAME[:TAG]")
-    from maskreg.workspace.verbs.convert import convert_from
 
     from .summary import tell_stored
 
     keys = ("family", "method", "license", "description", "with_code", "force", "download")
     with output.progress() as progress:
         how = {key: options[key] for key in keys} | {"progress": progress, "workspace": workspace(output)}
-        stored = convert_from(subject, from_, source, name, **how)
+        stored = verbs.convert.convert_from(subject, from_, source, name, **how)
     tell_stored(output, stored)
 
 
@@ -100,9 +94,8 @@ def _refuse(options: dict[str, Any], names: tuple[str, ...], direction: str) -> 
         raise click.UsageError(f"{flag} goes with {direction}")
 
 
-def _tell(output: Output, converted: Converted) -> None:
-    if output.printed(converted):
-        return
+def _tell(output: Output, converted: verbs.convert.Converted) -> None:
+    output.answer(converted)
     output.notes(converted.notes)
     output.note_files(converted.out, kept=converted.kept_files)
     amount = f"{counted(converted.tensors, 'tensor')}, {counted(converted.coordinates, 'coordinate')}"

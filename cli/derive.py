@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from maskreg.ref import Ref
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .output import Output
@@ -27,15 +28,8 @@ from .values import FORCE, NAME, NUMBER, POSITIVE, REF, SEED
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the mask: file, directory or hub id.")
 @click.option("--density", type=NUMBER, help="For subset: density of the result.")
 @click.option("--rank", type=POSITIVE, help="For principal, safe: rank [a tenth of the shorter side].")
-@click.option(
-    "--alpha", type=NUMBER, help="For safe: share of each matrix that counts as principal, and as small [0.5]."
-)
-@click.option(
-    "--name",
-    type=NAME,
-    metavar="NAME[:TAG]",
-    help="Name of the baseline [<name>-<kind>, then parameters and -s<seed>].",
-)
+@click.option("--alpha", type=NUMBER, help="For safe: share of a matrix that is principal, and that is small [0.5].")
+@click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the baseline [<name>-<kind>-<parameters>].")
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @FORCE
 @click.pass_obj
@@ -57,13 +51,14 @@ def baseline(output: Output, /, ref: Ref, kind: str, **options: Any) -> None:
     Kinds from exponent-matched to safe read the source's weights. Without --source, the checkpoint is looked up where
     this machine has seen it, then in the hub cache.
     """  # noqa: D301
-    from maskreg.workspace.verbs import baseline as room
-
     from .summary import tell_stored
 
     with output.progress() as progress:
-        stored = room.baseline(ref, kind, **options, progress=progress, workspace=workspace(output))
+        stored = verbs.baseline.baseline(ref, kind, **options, progress=progress, workspace=workspace(output))
     tell_stored(output, stored)
+
+
+_HOW = click.Choice(["and", "or", "minus", "xor"])
 
 
 @click.command(
@@ -75,11 +70,7 @@ def baseline(output: Output, /, ref: Ref, kind: str, **options: Any) -> None:
     """,
 )
 @click.argument("refs", type=REF, nargs=-1, required=True, metavar="REF REF...")
-@click.option(
-    "--how",
-    type=click.Choice(["and", "or", "minus", "xor"]),
-    help="and: coordinates in all masks; or: in any; minus: in the first alone; xor: in exactly one of two.",
-)
+@click.option("--how", type=_HOW, help="Coordinates in all masks, in any, in the first alone, or in one of two.")
 @click.option("--at-least", type=POSITIVE, metavar="K", help="Coordinates in at least K of the masks.")
 @click.option("--name", type=NAME, required=True, metavar="NAME[:TAG]", help="Name of the result.")
 @click.option("--description", default="", help="Free text, one paragraph.")
@@ -93,12 +84,11 @@ def combine(output: Output, /, refs: tuple[Ref, ...], how: str | None, at_least:
     """
     if (how is None) == (at_least is None):
         raise click.UsageError("choose how to combine the masks: --how and|or|minus|xor, or --at-least K")
-    from maskreg.workspace.verbs import combine as room
 
     from .summary import tell_stored
 
     with output.progress() as progress:
-        stored = room.combine(
+        stored = verbs.combine.combine(
             refs, how=how or "", at_least=at_least or 0, **options, progress=progress, workspace=workspace(output)
         )
     tell_stored(output, stored)
@@ -126,10 +116,8 @@ def squash(output: Output, /, ref: Ref, **options: Any) -> None:
     The result is what extracting the two ends of the chain gives. Under another tag of the chain's name, readers that
     are far behind take it in place of the links. The links stay.
     """
-    from maskreg.workspace.verbs import squash as room
-
     from .summary import tell_stored
 
     with output.progress() as progress:
-        stored = room.squash(ref, **options, progress=progress, workspace=workspace(output))
+        stored = verbs.squash.squash(ref, **options, progress=progress, workspace=workspace(output))
     tell_stored(output, stored)

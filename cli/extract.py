@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from maskreg.workspace import verbs
+
 from .command import Command, workspace
 from .jobs import on_server, refuse_here_only, tell_submitted
 from .output import Output
@@ -31,9 +33,7 @@ from .values import FORCE, NAME, PAIR
 @click.option("--rule", default="exact", show_default=True, help="What counts as moved: exact, abs:TAU or rel:ETA.")
 @click.option("--mask-only", is_flag=True, help="Store the mask without the delta.")
 @click.option("--reversible", is_flag=True, help="Store the reverse delta too, for apply --revert.")
-@click.option(
-    "--allow-mismatch", is_flag=True, help="Store tensors whole that are missing on one side or differ in shape."
-)
+@click.option("--allow-mismatch", is_flag=True, help="Store tensors whole that one side lacks or has in another shape.")
 @click.option("--download", is_flag=True, help="Download hub checkpoints that are not cached.")
 @click.option("--with-code", is_flag=True, help="Take along differing files that can run code, such as .py.")
 @FORCE
@@ -66,20 +66,20 @@ def command(
     if remote is not None:
         refuse_here_only(meta=meta, device=options.pop("device") != "cpu")
         refuse_here_only(**{name: options.pop(name) for name in ("allow_mismatch", "download", "with_code", "force")})
-        from maskreg.workspace.verbs import jobs
 
         space = workspace(output)
-        job = jobs.submit("extract", remote, source=source, target=target, **options, workspace=space)
+        job = verbs.jobs.submit("extract", remote, source=source, target=target, **options, workspace=space)
         tell_submitted(output, space, job, wait=wait)
         return
     from maskreg.tensors.rules import parse_rule
-    from maskreg.workspace.verbs.extract import extract
 
     from .summary import tell_stored
 
     parse_rule(options["rule"])
     with output.progress() as progress:
-        stored = extract(source, target, meta=dict(meta), **options, progress=progress, workspace=workspace(output))
+        stored = verbs.extract.extract(
+            source, target, meta=dict(meta), **options, progress=progress, workspace=workspace(output)
+        )
     tell_stored(output, stored)
 
 

@@ -8,6 +8,7 @@ import click
 
 from maskreg.errors import NotFoundError, TryAgainError, UnavailableError
 from maskreg.words import counted, human_bytes
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .output import Output
@@ -16,7 +17,6 @@ from .values import OUT, POSITIVE, TAG, NumberType
 
 if TYPE_CHECKING:
     from maskreg.ref import Ref
-    from maskreg.workspace.verbs.follow import Followed
 
 _PASSING = (UnavailableError, TryAgainError, NotFoundError)
 """What may be gone at the next look: a remote that is away, a tag that is not there yet, a link on its way."""
@@ -35,17 +35,8 @@ _PASSING = (UnavailableError, TryAgainError, NotFoundError)
 @click.option("--source", required=True, metavar="CKPT", help="Checkpoint that the chain began from, or a later one.")
 @click.option("-o", "--out", type=OUT, required=True, help="Folder; its link `current` leads to the latest checkpoint.")
 @click.option("--once", is_flag=True, help="Bring the folder up to date and exit.")
-@click.option(
-    "--every",
-    "every_s",
-    type=NumberType(min=0.01),
-    default=5.0,
-    show_default=True,
-    help="Seconds between looks at REF in a folder or a bucket; a service says when it moves.",
-)
-@click.option(
-    "--keep", type=POSITIVE, default=2, show_default=True, help="Checkpoints to keep, the current one included."
-)
+@click.option("--every", "every_s", type=NumberType(min=0.01), default=5.0, help="Seconds between looks [5].")
+@click.option("--keep", type=POSITIVE, default=2, show_default=True, help="Checkpoints to keep, with the current one.")
 @click.option("--remote", metavar="NAME", help="Remote [default: the default remote, or the local registry].")
 @click.option("--replica", metavar="NAME", help="What a service shows this process as [default: HOST:PID].")
 @click.option("--notify", metavar="URL", help="POST the event and `model_path` to this URL after each switch.")
@@ -62,12 +53,11 @@ def command(output: Output, /, ref: Ref, once: bool, notify: str | None, **optio
     A server that --notify names is told again until it answers; MASKREG_NOTIFY_SECRET signs what it is told.
     """
     from maskreg.workspace.notifying import Hook
-    from maskreg.workspace.verbs.follow_folder import follow_folder
 
     hook = Hook(notify) if notify else None
     with (
         output.progress() as progress,
-        follow_folder(ref, progress=progress, workspace=workspace(output), **options) as follower,
+        verbs.follow_folder.follow_folder(ref, progress=progress, workspace=workspace(output), **options) as follower,
     ):
         if once:
             follower.fetch()
@@ -78,7 +68,7 @@ def command(output: Output, /, ref: Ref, once: bool, notify: str | None, **optio
                 hook.tell(followed)
             return
         last_fault = ""
-        untold: Followed | None = None
+        untold: verbs.follow.Followed | None = None
         while True:
             try:
                 if switched := follower.step():
@@ -95,7 +85,7 @@ def command(output: Output, /, ref: Ref, once: bool, notify: str | None, **optio
             follower.pause()
 
 
-def _tell(output: Output, followed: Followed) -> None:
+def _tell(output: Output, followed: verbs.follow.Followed) -> None:
     if output.json:
         output.record(followed.to_json())
         return
@@ -124,11 +114,8 @@ def replicas(output: Output, ref: Ref, urls: tuple[str, ...], remote: str | None
     Each URL is a server of vLLM that was started with maskreg's worker extension. It is asked which version it serves,
     and how many versions of REF are newer is counted.
     """
-    from maskreg.workspace.verbs.replicas import replicas as ask
-
-    found = ask(ref, urls, remote=remote, workspace=workspace(output))
-    if output.printed(found):
-        return
+    found = verbs.replicas.replicas(ref, urls, remote=remote, workspace=workspace(output))
+    output.answer(found)
     rows = [("server", "version", "step", "behind")]
     rows += [
         (r.url, r.digest.short if r.digest else "", r.meta.get("step", ""), "" if r.behind is None else str(r.behind))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maskreg.words import counted, human_bytes, percent
+from maskreg.workspace import verbs
 
 from .command import Group, workspace
 from .output import Output
@@ -15,7 +16,6 @@ from .table import table
 from .values import IntegerType, several
 
 if TYPE_CHECKING:
-    from maskreg.workspace.verbs.jobs import RemoteJob
     from maskreg.workspace.workspace import Workspace
 
 
@@ -45,9 +45,7 @@ def command() -> None:
 @click.pass_obj
 def list_(output: Output, /, remote: str | None, project: str | None, states: tuple[str, ...], limit: int) -> None:
     """List the jobs of a server, the newest first."""
-    from maskreg.workspace.verbs import jobs
-
-    entries = jobs.list(remote, project=project, states=states, limit=limit, workspace=workspace(output))
+    entries = verbs.jobs.list(remote, project=project, states=states, limit=limit, workspace=workspace(output))
     if output.json:
         output.document([job.to_json() for job in entries])
     elif output.quiet:
@@ -76,15 +74,12 @@ def list_(output: Output, /, remote: str | None, project: str | None, states: tu
 @click.pass_obj
 def show(output: Output, /, id: str, remote: str | None, wait: bool) -> None:
     """Show the job ID, or follow it."""
-    from maskreg.workspace.verbs import jobs
-
     space = workspace(output)
-    job = jobs.show(id, remote, workspace=space)
+    job = verbs.jobs.show(id, remote, workspace=space)
     if wait:
         tell_done(output, follow_job(output, space, job))
         return
-    if output.printed(job):
-        return
+    output.answer(job)
     _describe(output, job)
 
 
@@ -94,9 +89,7 @@ def show(output: Output, /, id: str, remote: str | None, wait: bool) -> None:
 @click.pass_obj
 def cancel(output: Output, id: str, remote: str | None) -> None:
     """Stop the job ID: at once while it waits, within seconds when it runs. It leaves nothing."""
-    from maskreg.workspace.verbs import jobs
-
-    job = jobs.cancel(id, remote, workspace=workspace(output))
+    job = verbs.jobs.cancel(id, remote, workspace=workspace(output))
     output.tell(job, f"canceled {job.id}" if job.state.is_final else f"{job.id} stops within seconds")
 
 
@@ -105,21 +98,18 @@ def cancel(output: Output, id: str, remote: str | None) -> None:
 @click.pass_obj
 def sources(output: Output, remote: str | None) -> None:
     """List the checkpoints that a server offers to jobs."""
-    from maskreg.workspace.verbs import jobs
-
-    names = jobs.sources(remote, workspace=workspace(output))
-    if output.printed(names):
-        return
+    names = verbs.jobs.sources(remote, workspace=workspace(output))
+    output.answer(names)
     for name in names:
         output.data(name)
 
 
-def _progress(job: RemoteJob) -> str:
+def _progress(job: verbs.jobs.RemoteJob) -> str:
     done, total = job.progress.done, job.progress.total
     return percent(min(1.0, done / total)) if job.state == "running" and total else ""
 
 
-def _describe(output: Output, job: RemoteJob) -> None:
+def _describe(output: Output, job: verbs.jobs.RemoteJob) -> None:
     rows = [
         ("job", job.id),
         ("state", job.state + (f" by {job.canceled_by}" if job.canceled_by else "")),
@@ -153,11 +143,10 @@ def refuse_here_only(**options: object) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} is about this machine; leave it out with --on")
 
 
-def tell_submitted(output: Output, space: Workspace, job: RemoteJob, *, wait: bool) -> None:
+def tell_submitted(output: Output, space: Workspace, job: verbs.jobs.RemoteJob, *, wait: bool) -> None:
     """Follow a job to its end, and print what it made; or print its id alone."""
     if not wait:
-        if output.printed(job):
-            return
+        output.answer(job)
         output.note(f"submitted to {job.remote}; follow it: maskreg jobs show {job.id} --wait{_on(job)}")
         output.value(job.id)
         return
@@ -165,23 +154,20 @@ def tell_submitted(output: Output, space: Workspace, job: RemoteJob, *, wait: bo
     tell_done(output, follow_job(output, space, job))
 
 
-def follow_job(output: Output, space: Workspace, job: RemoteJob) -> RemoteJob:
+def follow_job(output: Output, space: Workspace, job: verbs.jobs.RemoteJob) -> verbs.jobs.RemoteJob:
     """The job at its end. Ctrl-C leaves it as it is, and says how to go on."""
-    from maskreg.workspace.verbs import jobs
-
     try:
         with output.progress() as progress:
-            return jobs.wait(job.id, job.remote, progress=progress, workspace=space)
+            return verbs.jobs.wait(job.id, job.remote, progress=progress, workspace=space)
     except KeyboardInterrupt:
         output.note(f"job {job.id} goes on; follow it: maskreg jobs show {job.id} --wait{_on(job)}")
         output.note(f"  or stop it: maskreg jobs cancel {job.id}{_on(job)}")
         raise
 
 
-def tell_done(output: Output, job: RemoteJob) -> None:
+def tell_done(output: Output, job: verbs.jobs.RemoteJob) -> None:
     """Print what a job made."""
-    if output.printed(job):
-        return
+    output.answer(job)
     result = job.result or {}
     for note in result.get("notes", ()):
         output.note(f"note: {note}")
@@ -197,5 +183,5 @@ def tell_done(output: Output, job: RemoteJob) -> None:
     output.value(job.output)
 
 
-def _on(job: RemoteJob) -> str:
+def _on(job: verbs.jobs.RemoteJob) -> str:
     return f" --on {shlex.quote(job.remote)}"

@@ -13,6 +13,7 @@ import click
 from maskreg.errors import DataError, MaskregError
 from maskreg.ref import Ref
 from maskreg.words import counted
+from maskreg.workspace import verbs
 
 from .command import Group, workspace
 from .output import Output
@@ -22,13 +23,10 @@ from .values import DURATION, REF
 if TYPE_CHECKING:
     from maskreg.registry.signing import Signatures, SignedTag
     from maskreg.registry.verify import Damage
-    from maskreg.workspace.verbs.keys import ProjectKey
 
 
 _REMOTE = click.option("--remote", help="The project of a remote, not of the local registry.")
-_FRESH = click.option(
-    "--fresh", type=DURATION, help="Readers refuse the project when it was not refreshed for this long; 0d: never."
-)
+_FRESH = click.option("--fresh", type=DURATION, help="Readers refuse a project not refreshed for so long; 0d: never.")
 
 
 @click.group(cls=Group, example="maskreg key create team --remote lab")
@@ -53,9 +51,7 @@ def create(output: Output, project: str, remote: str | None, fresh: timedelta | 
     It vouches for all tags as they are. From then on a tag of PROJECT that was set without the private key, which stays
     on this machine, is refused by all readers. They trust the key that they see first, or one that they were told.
     """
-    from maskreg.workspace.verbs import keys
-
-    key = keys.create(project, remote=remote, fresh=fresh, replace_lost=replace_lost, workspace=workspace(output))
+    key = verbs.keys.create(project, remote=remote, fresh=fresh, replace_lost=replace_lost, workspace=workspace(output))
     _show(output, key, f"{key.key} signs {project} in {key.registry} from now on")
     _keep_a_copy(output, key)
 
@@ -70,11 +66,8 @@ def list_(output: Output, project: str | None, remote: str | None) -> None:
     A star marks a key whose private part is on this machine. With --quiet it prints those that sign now, whole: what to
     tell readers for `remote add --project-key`.
     """
-    from maskreg.workspace.verbs import keys
-
-    listed = keys.list(project, remote=remote, workspace=workspace(output))
-    if output.printed(listed):
-        return
+    listed = verbs.keys.list(project, remote=remote, workspace=workspace(output))
+    output.answer(listed)
     if output.quiet:
         for key in listed:
             if key.current:
@@ -103,9 +96,7 @@ def rotate(output: Output, project: str, remote: str | None, fresh: timedelta | 
     The old key signs the new one, and nothing after that: a copy of it is worth nothing any more. Readers
     who trusted the old key trust the new one.
     """
-    from maskreg.workspace.verbs import keys
-
-    key = keys.rotate(project, remote=remote, fresh=fresh, workspace=workspace(output))
+    key = verbs.keys.rotate(project, remote=remote, fresh=fresh, workspace=workspace(output))
     _show(output, key, f"{key.key} signs {project} in {key.registry} from now on, and the key before it nothing")
     _keep_a_copy(output, key)
 
@@ -118,9 +109,7 @@ def rotate(output: Output, project: str, remote: str | None, fresh: timedelta | 
 @click.pass_obj
 def export(output: Output, project: str, file: str, remote: str | None, force: bool) -> None:
     """Write the private key of PROJECT to FILE, which only its owner can read."""
-    from maskreg.workspace.verbs import keys
-
-    written = keys.export(project, file, remote=remote, force=force, workspace=workspace(output))
+    written = verbs.keys.export(project, file, remote=remote, force=force, workspace=workspace(output))
     output.tell(written, f"{file} holds the private key of {written.key}: with it, anyone can sign {project}")
 
 
@@ -129,9 +118,7 @@ def export(output: Output, project: str, file: str, remote: str | None, force: b
 @click.pass_obj
 def import_(output: Output, file: str) -> None:
     """Keep the private key in FILE on this machine, which can then sign with it."""
-    from maskreg.workspace.verbs import keys
-
-    kept = keys.import_(file, workspace=workspace(output))
+    kept = verbs.keys.import_(file, workspace=workspace(output))
     output.tell(kept, f"this machine signs with {kept.key}")
 
 
@@ -145,9 +132,7 @@ def trust(output: Output, project: str, key: str, remote: str | None) -> None:
 
     KEY is what its owner says it is, and not what the registry says.
     """
-    from maskreg.workspace.verbs import keys
-
-    trusted = keys.trust(project, key, remote=remote, workspace=workspace(output))
+    trusted = verbs.keys.trust(project, key, remote=remote, workspace=workspace(output))
     _show(output, trusted, f"this machine trusts {trusted.key} for {project} in {trusted.registry}")
 
 
@@ -160,9 +145,7 @@ def sign(output: Output, refs: tuple[Ref, ...], remote: str | None) -> None:
 
     Look first at what they say: maskreg verify --signatures REF.
     """
-    from maskreg.workspace.verbs import keys
-
-    show_signatures(output, keys.sign(*refs, remote=remote, workspace=workspace(output)))
+    show_signatures(output, verbs.keys.sign(*refs, remote=remote, workspace=workspace(output)))
 
 
 @command.command(example="maskreg key refresh team --remote lab")
@@ -174,14 +157,12 @@ def refresh(output: Output, project: str, remote: str | None) -> None:
 
     A project whose key was made with --fresh needs this regularly, as from cron; a server does it by itself.
     """
-    from maskreg.workspace.verbs import keys
-
-    key = keys.refresh(project, remote=remote, workspace=workspace(output))
+    key = verbs.keys.refresh(project, remote=remote, workspace=workspace(output))
     until = f", good until {key.good_until:%Y-%m-%d %H:%M:%S} UTC" if key.good_until else ""
     _show(output, key, f"{key.key} says how the tags of {project} in {key.registry} stand{until}")
 
 
-def _show(output: Output, key: ProjectKey, sentence: str) -> None:
+def _show(output: Output, key: verbs.keys.ProjectKey, sentence: str) -> None:
     if output.json:
         output.document(key.to_json())
     elif output.quiet:
@@ -190,7 +171,7 @@ def _show(output: Output, key: ProjectKey, sentence: str) -> None:
         output.note(sentence)
 
 
-def _keep_a_copy(output: Output, key: ProjectKey) -> None:
+def _keep_a_copy(output: Output, key: verbs.keys.ProjectKey) -> None:
     if not output.json:
         option = "" if key.registry == "local" else f" --remote {key.registry}"
         output.note(f"keep a copy of the private key in a safe place: maskreg key export {key.project} FILE{option}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,15 +14,13 @@ from maskreg.errors import DataError, UsageError
 from maskreg.glossary import FIGURES, written
 from maskreg.ref import printable
 from maskreg.words import counted, human_bytes
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .next_step import stated
 from .output import Output, told
 from .table import UNLIMITED, columns_of, table, width
 from .values import RANGE, IntegerType
-
-if TYPE_CHECKING:
-    from maskreg.workspace.verbs.search import Listed
 
 
 def _column_options(function: Any) -> Any:
@@ -51,9 +49,7 @@ def _column_options(function: Any) -> Any:
 )
 @click.argument("words", nargs=-1, metavar="[TEXT]...")
 @_column_options
-@click.option(
-    "--sort", default="created", show_default=True, metavar="KEY[:asc|desc]", help="Sort key, such as density:asc."
-)
+@click.option("--sort", default="created", metavar="KEY[:asc|desc]", help="Sort key, such as density:asc [created].")
 @click.option("--limit", type=IntegerType(0), help="Maximum number of results.")
 @click.option("--remote", help="List a remote, not the local registry.")
 @click.option("--columns", metavar="FIELD,...", help="Fields to show, in this order.")
@@ -82,15 +78,13 @@ def command(
     ffn_density, ffn_share, ffn_lift, rlvr_overlap, nnz, numel, params, size, source_root, source_hub, target_root, by,
     created.
     """
-    from maskreg.workspace.verbs.search import search
-
     key, _, order = sort.partition(":")
     if order not in ("", "asc", "desc"):
         raise click.BadParameter(f"{order!r} is neither asc nor desc", param_hint="--sort")
     if columns is not None and output.json:
         raise click.UsageError("choose --columns or --json, which has every field")
     fields = DEFAULT if columns is None else chosen(columns)
-    entries = search(
+    entries = verbs.search.search(
         " ".join(words) if words else None,
         sort=key.replace("-", "_"),
         descending=order != "asc",
@@ -148,7 +142,7 @@ def chosen(text: str) -> tuple[str, ...]:
     return names
 
 
-def fitting(entries: Sequence[Listed], fields: Sequence[str]) -> list[str]:
+def fitting(entries: Sequence[verbs.search.Listed], fields: Sequence[str]) -> list[str]:
     """The fields whose columns fit the terminal beside each other."""
     widths = {field: max(columns_of(text) for text in (field, *(_cell(e, field) for e in entries))) for field in fields}
     shown = list(fields)
@@ -158,7 +152,7 @@ def fitting(entries: Sequence[Listed], fields: Sequence[str]) -> list[str]:
     return shown
 
 
-def _cell(entry: Listed, field: str) -> str:
+def _cell(entry: verbs.search.Listed, field: str) -> str:
     value = entry.at if field == "created" else getattr(entry, field)
     if field == "digest":
         return entry.digest.short

@@ -8,6 +8,7 @@ from datetime import timedelta
 import click
 
 from maskreg.settings.file import parse_duration
+from maskreg.workspace import verbs
 
 from .command import Command, Group, workspace
 from .output import Output
@@ -35,8 +36,6 @@ def command(output: Output, url: str, from_stdin: bool) -> None:
     user alone. Without --token-stdin it is asked for at the terminal. No option takes a token, because others see the
     arguments of commands. MASKREG_TOKEN in the environment goes before what is kept.
     """
-    from maskreg.workspace.verbs import accounts
-
     if from_stdin:
         token = sys.stdin.read(_LONGEST).strip()
     elif sys.stdin.isatty():
@@ -46,7 +45,7 @@ def command(output: Output, url: str, from_stdin: bool) -> None:
         raise click.UsageError("the token is not on a terminal: add --token-stdin")
     if not token:
         raise click.UsageError("standard input is empty; it has to be the token")
-    signed_in = accounts.login(url, token, workspace=workspace(output))
+    signed_in = verbs.accounts.login(url, token, workspace=workspace(output))
     output.tell(signed_in, f"logged in to {signed_in.url} as {signed_in.name}; the token is in {signed_in.kept}")
 
 
@@ -60,9 +59,7 @@ def logout(output: Output, url: str | None) -> None:
 
     Copies of the token stay valid: `maskreg token revoke` ends them.
     """
-    from maskreg.workspace.verbs import accounts
-
-    left = accounts.logout(url, workspace=workspace(output))
+    left = verbs.accounts.logout(url, workspace=workspace(output))
     output.tell(left, f"logged out of {left.url}" if left.removed else f"no one was logged in to {left.url}")
 
 
@@ -71,11 +68,8 @@ def logout(output: Output, url: str | None) -> None:
 @click.pass_obj
 def whoami(output: Output, server: str | None) -> None:
     """Print your name and roles at a service."""
-    from maskreg.workspace.verbs import accounts
-
-    identity = accounts.whoami(server, workspace=workspace(output))
-    if output.printed(identity):
-        return
+    identity = verbs.accounts.whoami(server, workspace=workspace(output))
+    output.answer(identity)
     output.data(identity.name)
     if not output.quiet:
         for project, role in identity.projects.items():
@@ -104,11 +98,8 @@ def create(output: Output, /, project: str, expires: timedelta | None, **options
 
     It is printed once: the service keeps only a hash.
     """
-    from maskreg.workspace.verbs import accounts
-
-    made = accounts.create_token(project, expires=expires, workspace=workspace(output), **options)  # type: ignore[arg-type]
-    if output.printed(made):
-        return
+    made = verbs.accounts.create_token(project, expires=expires, workspace=workspace(output), **options)  # type: ignore[arg-type]
+    output.answer(made)
     until = f"until {made.expires_at:%Y-%m-%d}" if made.expires_at else "until it is revoked"
     output.note(f"token {made.id}: {made.name} is {made.role} in {made.project}, {until}")
     if made.new_project:
@@ -122,11 +113,8 @@ def create(output: Output, /, project: str, expires: timedelta | None, **options
 @click.pass_obj
 def list_(output: Output, project: str | None, server: str | None) -> None:
     """List tokens: id, owner, project, role, and when each expires and was last used."""
-    from maskreg.workspace.verbs import accounts
-
-    listed = accounts.tokens(project, server=server, workspace=workspace(output))
-    if output.printed(listed):
-        return
+    listed = verbs.accounts.tokens(project, server=server, workspace=workspace(output))
+    output.answer(listed)
     for token in listed:
         expires = f"expires {token.expires_at:%Y-%m-%d}" if token.expires_at else "does not expire"
         used = f"used {token.used_at:%Y-%m-%d}" if token.used_at else "never used"
@@ -140,7 +128,5 @@ def list_(output: Output, project: str | None, server: str | None) -> None:
 @click.pass_obj
 def revoke(output: Output, token: str, server: str | None) -> None:
     """Revoke the token ID; requests with it are refused from now on."""
-    from maskreg.workspace.verbs import accounts
-
-    revoked = accounts.revoke_token(token, server=server, workspace=workspace(output))
+    revoked = verbs.accounts.revoke_token(token, server=server, workspace=workspace(output))
     output.tell({"id": revoked.id, "revoked": True}, f"revoked token {revoked.id} of {revoked.name}")

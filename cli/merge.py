@@ -9,6 +9,7 @@ import click
 
 from maskreg.ref import Ref, printable
 from maskreg.words import counted, percent
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .jobs import on_server, refuse_here_only, tell_submitted
@@ -17,7 +18,6 @@ from .values import NAME, OUT, PAIR, REF, WEIGHT
 
 if TYPE_CHECKING:
     from maskreg.flow.merge.checkpoint import RoleFigures
-    from maskreg.workspace.verbs.merge import Merged
 
 
 class _WithMethods(Command):
@@ -46,20 +46,14 @@ class _WithMethods(Command):
 @click.argument("refs", type=REF, nargs=-1, required=True, metavar="REF...")
 @click.option("--method", required=True, metavar="NAME", help="How to merge, from the list below.")
 @click.option("--weight", "weights", type=WEIGHT, multiple=True, metavar="REF=W", help="Weight of a REF, else 1.")
-@click.option(
-    "--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Setting of the method (repeatable)."
-)
+@click.option("--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Setting (repeatable).")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the merged artifact.")
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the artifacts: file, directory or hub id.")
 @click.option("-o", "--out", type=OUT, help="Write the merged checkpoint here.")
 @click.option("--dry-run", is_flag=True, help="Say what merging would do, and write nothing.")
 @click.option("--device", default="cpu", show_default=True, help="Device to decode on: cpu or cuda.")
 @click.option("--description", default="", help="Free text, one paragraph.")
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Replace an earlier output; move a name that others can use.",
-)
+@click.option("--force", is_flag=True, help="Replace an earlier output; move a name that others can use.")
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--with-code", is_flag=True, help="Take along files that can run code, such as .py.")
 @on_server
@@ -89,11 +83,10 @@ def command(
     if remote is not None:
         _on_server(output, remote, refs, dict(weights), dict(settings), wait=wait, **options)
         return
-    from maskreg.workspace.verbs.merge import merge
 
     with output.progress() as progress:
         given: Any = {"weights": dict(weights) or None, "settings": dict(settings)}
-        merged = merge(refs, **given, **options, progress=progress, workspace=workspace(output))
+        merged = verbs.merge.merge(refs, **given, **options, progress=progress, workspace=workspace(output))
     _tell(output, merged)
 
 
@@ -113,12 +106,11 @@ def _on_server(
     by_ref = {Ref.parse(text): weight for text, weight in weights.items()}
     if unknown := by_ref.keys() - set(refs):
         raise click.UsageError(f"--weight names {min(unknown)}, which is not merged")
-    from maskreg.workspace.verbs import jobs
 
     space = workspace(output)
     in_order = [by_ref.get(ref, 1.0) for ref in refs] if weights else None
     given = {"artifacts": refs, "weights": in_order, "mask": settings.pop("mask", None), "settings": settings}
-    job = jobs.submit("merge", remote, workspace=space, **given, **kept)
+    job = verbs.jobs.submit("merge", remote, workspace=space, **given, **kept)
     tell_submitted(output, space, job, wait=wait)
 
 
@@ -127,9 +119,8 @@ def _repeated(pairs: Sequence[tuple[str, object]]) -> str:
     return next(key for key in keys if keys.count(key) > 1)
 
 
-def _tell(output: Output, merged: Merged) -> None:
-    if output.printed(merged):
-        return
+def _tell(output: Output, merged: verbs.merge.Merged) -> None:
+    output.answer(merged)
     output.notes(merged.notes)
     if merged.out is not None:
         output.note_files(merged.out, kept=merged.kept_files, skipped=merged.skipped_files)

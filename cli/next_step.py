@@ -151,7 +151,7 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
     errors.ConfigError: {
         "new_url": _url,
         "known_remotes": "maskreg remote list",
-        "no_default": "maskreg remote default {no_default}",
+        "no_default": "maskreg config set default_remote {no_default}",
         "immutable_project": "maskreg config set immutable_projects {immutable_project}",
         "new_value": "maskreg config set {setting} {new_value}",
         "setting": "maskreg config show --origin",

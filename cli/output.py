@@ -79,6 +79,11 @@ class Output:
             self.document(values if rows else values[0])
         return self.json
 
+    def answer(self, result: Any) -> None:
+        """Print a result as JSON and end the command, if that was asked for; else the command says it in words."""
+        if self.printed(result):
+            raise click.exceptions.Exit(0)
+
     def tell(self, result: Any, sentence: str) -> None:
         """Print a result as JSON, or a remark about it."""
         if not self.printed(result):

@@ -16,6 +16,7 @@ from maskreg.errors import BadRefError, DataError, FormatError, NotFoundError, P
 from maskreg.extras import upgrade_command
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.words import counted
+from maskreg.workspace import verbs
 
 from .next_step import ARGUMENTS
 
@@ -190,10 +191,9 @@ def _recorded(workspace: Workspace, record: Record, progress: Progress) -> Artif
         if record.remote not in workspace.settings.remotes:
             _refuse_another(workspace, record, digest)
             raise
-    from maskreg.workspace.verbs.pull import pull
 
     pinned = replace(Ref.parse(record.ref), digest=digest)
-    return pull(pinned, remote=record.remote, to_apply=True, progress=progress, workspace=workspace).artifact
+    return verbs.pull.pull(pinned, remote=record.remote, to_apply=True, progress=progress, workspace=workspace).artifact
 
 
 def _refuse_another(workspace: Workspace, record: Record, digest: Digest) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from maskreg.errors import ConfigError
+from maskreg.workspace import verbs
 
 from .command import Group, workspace
 from .output import Output
 
-if TYPE_CHECKING:
-    from maskreg.workspace.verbs.remotes import AddedRemote
+_ADDRESSING = click.Choice(["auto", "path", "virtual"])
+_CHECKSUMS = click.Choice(["when_required", "when_supported"])
 
 
 @click.group(cls=Group, example="maskreg remote add lab s3://masks/team --default")
@@ -32,26 +31,10 @@ def command() -> None:
 @click.option("--endpoint", default="", help="Base URL of an S3-compatible service.")
 @click.option("--region", default="", help="Region name.")
 @click.option("--profile", default="", help="Profile of the shared AWS configuration.")
-@click.option(
-    "--addressing",
-    default="auto",
-    type=click.Choice(["auto", "path", "virtual"]),
-    help="Bucket in path or host name.",
-)
-@click.option(
-    "--checksums",
-    default="when_required",
-    type=click.Choice(["when_required", "when_supported"]),
-    help="When to use request and response checksums.",
-)
+@click.option("--addressing", default="auto", type=_ADDRESSING, help="Bucket in path or host name.")
+@click.option("--checksums", default="when_required", type=_CHECKSUMS, help="When to send and check checksums.")
 @click.option("--ca-bundle", default="", help="File of CA certificates for TLS.")
-@click.option(
-    "--project-key",
-    "project_keys",
-    multiple=True,
-    metavar="PROJECT=KEY",
-    help="Public key that signs a project there; repeatable.",
-)
+@click.option("--project-key", "project_keys", multiple=True, metavar="PROJECT=KEY", help="Its key (repeatable).")
 @click.option("--default", "as_default", is_flag=True, help="Make it the default remote; the first one is.")
 @click.pass_obj
 def add(output: Output, /, name: str, url: str, as_default: bool, **options: str) -> None:
@@ -64,9 +47,7 @@ def add(output: Output, /, name: str, url: str, as_default: bool, **options: str
     The catalog is opened too. With --project-key, only a project that this key signs, or one that it handed over to,
     is ever read; without, the key that is seen first is trusted.
     """
-    from maskreg.workspace.verbs import remotes
-
-    added = remotes.add(name, url, default=as_default, workspace=workspace(output), **options)  # type: ignore[arg-type]
+    added = verbs.remotes.add(name, url, default=as_default, workspace=workspace(output), **options)  # type: ignore[arg-type]
     if not output.printed(added):
         output.note(f"added {name} ({added.url}): {_works(added)}")
         if added.default:
@@ -77,11 +58,8 @@ def add(output: Output, /, name: str, url: str, as_default: bool, **options: str
 @click.pass_obj
 def list_(output: Output) -> None:
     """List the remotes; the default one is marked."""
-    from maskreg.workspace.verbs import remotes
-
-    entries = remotes.list(workspace=workspace(output))
-    if output.printed(entries):
-        return
+    entries = verbs.remotes.list(workspace=workspace(output))
+    output.answer(entries)
     for entry in entries:
         mark = "\tdefault" if entry.default else ""
         output.data(entry.name if output.quiet else f"{entry.name}\t{entry.url}{mark}")
@@ -92,36 +70,8 @@ def list_(output: Output) -> None:
 @click.pass_obj
 def remove(output: Output, name: str) -> None:
     """Forget the remote NAME; its data stays where it is."""
-    from maskreg.workspace.verbs import remotes
-
-    remotes.remove(name, workspace=workspace(output))
+    verbs.remotes.remove(name, workspace=workspace(output))
     output.tell({"name": name, "removed": True}, f"removed {name}; its data is untouched")
-
-
-@command.command(
-    example="""
-    maskreg remote default lab
-    maskreg remote default
-    """
-)
-@click.argument("name", required=False)
-@click.pass_obj
-def default(output: Output, name: str | None) -> None:
-    """Make NAME the default remote, which commands ask that name none; without NAME print which it is."""
-    from maskreg.workspace.verbs import remotes
-
-    space = workspace(output)
-    if name is None:
-        shown = space.settings.remote().name
-    else:
-        remotes.set_default(name, workspace=space)
-        shown = name
-    if output.json:
-        output.document({"name": shown, "default": True})
-    elif name is None:
-        output.data(shown)
-    else:
-        output.note(f"{name} is the default remote")
 
 
 @command.command(example="maskreg remote check lab")
@@ -136,9 +86,7 @@ def check(output: Output, name: str | None, allow_rollback: bool) -> None:
     before is refused.
     With --allow-rollback it is taken, and so is every tag whose log went back; each is listed.
     """
-    from maskreg.workspace.verbs import remotes
-
-    checked = remotes.check(name, allow_rollback=allow_rollback, workspace=workspace(output))
+    checked = verbs.remotes.check(name, allow_rollback=allow_rollback, workspace=workspace(output))
     if not output.printed(checked):
         output.data(f"{checked.name}: {_works(checked, usable_catalog=bool(checked.catalog))}")
     if not checked.keeps_tags:
@@ -147,7 +95,7 @@ def check(output: Output, name: str | None, allow_rollback: bool) -> None:
         )
 
 
-def _works(remote: AddedRemote, *, usable_catalog: bool = False) -> str:
+def _works(remote: verbs.remotes.AddedRemote, *, usable_catalog: bool = False) -> str:
     catalog = "; the catalog is usable" if usable_catalog else ""
     if remote.create_only == "untried" and remote.url.startswith(("http://", "https://")):
         return f"as far as this machine is logged in, read-only{catalog}"

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from maskreg.ref import Ref
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .output import Output
@@ -24,9 +25,7 @@ from .values import FILE, OUT, PAPER, REF, REFS, selecting
     """,
 )
 @click.argument("ref", type=REF)
-@click.option(
-    "--against", type=REFS, multiple=True, metavar="REF", help="Mask to compare with, or a pattern (repeatable)."
-)
+@click.option("--against", type=REFS, multiple=True, metavar="REF", help="Masks to compare with (repeatable).")
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the masks: file, directory or hub id.")
 @click.option("--analysis", type=REF, metavar="REF", help="Analysis of the update [<name>-analysis, if it exists].")
 @click.option("--trajectory", type=FILE, metavar="FILE", help="Output of analyze --trajectory --json.")
@@ -49,15 +48,13 @@ def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any
     where --role and --layers leave at most four.
     """
     from maskreg.reports.theme import require_libraries
-    from maskreg.workspace.verbs.report import report
 
     require_libraries()
     with output.progress() as progress:
-        result = report(
+        result = verbs.report.report(
             ref, trajectory=_trajectory(trajectory), **options, progress=progress, workspace=workspace(output)
         )
-    if output.printed(result):
-        return
+    output.answer(result)
     output.note("\n".join(paragraph(result.sentence)))
     for path in (result.path, *result.plots):
         output.value(str(path))

@@ -10,6 +10,7 @@ import click
 from maskreg.parallel import is_first
 from maskreg.ref import Ref
 from maskreg.words import counted, percent
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .output import Output
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from maskreg.progress import Progress
-    from maskreg.workspace.verbs.retrain import RetrainResult
 
 
 @click.command(
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 @click.option("--source", metavar="CKPT", help="Checkpoint to train, the mask's source: directory or hub id.")
 @click.option("--recipe", required=True, metavar="RECIPE", help="sft, opd or grpo.")
 @click.option("--data", type=click.Path(), required=True, metavar="JSONL", help="File with one record per line.")
-@click.option(
-    "-o", "--out", type=OUT, required=True, help="Folder of the run, made if missing; the model is in OUT/model."
-)
+@click.option("-o", "--out", type=OUT, required=True, help="Folder of the run; the model is in OUT/model.")
 @click.option("-c", "--config", multiple=True, metavar="YAML|KEY=VALUE", help="Keys of TRL (repeatable).")
 @click.option("--teacher", default="", metavar="CKPT", help="Teacher of opd: directory or hub id.")
 @click.option("--reward", default="", metavar="MODULE:FUNCTION", help="Reward of grpo, as TRL calls it.")
@@ -47,18 +45,8 @@ if TYPE_CHECKING:
 @click.option("--control", default="", metavar="KIND", help="Train a control instead of the mask; see above.")
 @click.option("--control-seed", type=SEED, metavar="N", help="Seed for random controls [0].")
 @click.option("--batch-size", type=POSITIVE, default=8, show_default=True, help="Records per step; of grpo, samples.")
-@click.option(
-    "--gradients",
-    type=click.Choice(["packed", "dense"]),
-    help="Gradient storage: packed to the mask, or dense, as copies of the model in several processes need.",
-)
-@click.option(
-    "--dtype",
-    type=click.Choice(["stored", "float32"]),
-    default="stored",
-    show_default=True,
-    help="Dtype of weights and forward pass; updates are always fp32.",
-)
+@click.option("--gradients", type=click.Choice(["packed", "dense"]), help="How gradients are stored.")
+@click.option("--dtype", type=click.Choice(["stored", "float32"]), default="stored", help="Of weights [stored].")
 @click.option("--download", is_flag=True, help="Fetch hub checkpoints that are not in the cache.")
 @click.option("--dry-run", is_flag=True, help="Check everything, and train nothing.")
 @click.pass_obj
@@ -77,21 +65,22 @@ def command(output: Output, /, ref: Ref | None, out: Path, dry_run: bool, **opti
     TRL's own defaults hold, but for max_steps (100), save_steps (50), learning_rate (1e-6) and seed (0). Its key optim
     is adamw_torch or sgd.
 
+    Gradients are packed to the mask, or dense, as copies of the model in several processes need. Updates are always
+    fp32, whatever the dtype of weights and forward pass.
+
     Controls are full (all coordinates) and the kinds of `maskreg baseline`, at the mask's density:
     random-per-tensor, exponent-matched, low-magnitude, rounding-null, complement and others.
 
     In several processes, put torchrun --nproc-per-node 8 -m in front of `maskreg retrain`, or accelerate launch -m.
     """  # noqa: D301
-    from maskreg.workspace.verbs.retrain import plan, retrain
-
     space = workspace(output)
     is_told = is_first()  # the other processes print errors alone
     naming = {option: options.pop(option) for option in ("name", "force")}
     with output.progress() as progress:
         if dry_run:
-            planned = plan(ref, **options, out=out, progress=progress, workspace=space)
+            planned = verbs.retrain.plan(ref, **options, out=out, progress=progress, workspace=space)
         else:
-            result = retrain(
+            result = verbs.retrain.retrain(
                 ref,
                 **options,
                 out=out,
@@ -107,19 +96,15 @@ def command(output: Output, /, ref: Ref | None, out: Path, dry_run: bool, **opti
 
 
 def _print_plan(output: Output, plan: dict[str, Any]) -> None:
-    if output.json:
-        output.document(plan)
-        return
+    output.answer(plan)
     output.data(
         f"{plan['trained']:,} of {plan['parameters']:,} parameters would be trained, {percent(plan['density'])}"
     )
     output.data(f"{plan['steps']:,} steps, each of {counted(plan['batch_size'], 'record')}, from {plan['records']:,}")
 
 
-def _print_result(output: Output, result: RetrainResult) -> None:
-    if output.json:
-        output.document(result.to_json())
-        return
+def _print_result(output: Output, result: verbs.retrain.RetrainResult) -> None:
+    output.answer(result)
     if result.first_loss is not None:
         output.note(f"loss {result.first_loss:.4f} -> {result.last_loss:.4f} in {result.seconds:,.1f} s")
     output.note(

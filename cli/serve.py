@@ -27,55 +27,26 @@ if TYPE_CHECKING:
     """,
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", type=IntegerType(0, 65535), default=8470, show_default=True, help="Port; 0 for one that is free."
-)
+@click.option("--port", type=IntegerType(0, 65535), default=8470, help="Port; 0 for a free one.", show_default=True)
 @click.option("--home", default="", metavar="DIR", help="Folder of the registry to serve [default: the local one].")
 @click.option("--store", default="", metavar="URL", help="Store to serve: s3://BUCKET/PREFIX or a folder.")
 @click.option("--catalog", default="", metavar="URL", help="Catalog of the store, in PostgreSQL; keeps accounts too.")
-@click.option("--remote", default="", metavar="NAME", help="Serve the store and the catalog of a remote.")
-@click.option(
-    "--signing-key",
-    default="",
-    metavar="FILE|none",
-    help="Private key that signs what clients write [default: its own].",
-)
+@click.option("--signing-key", default="", metavar="FILE|none", help="Key that signs what clients write [its own].")
 @click.option("--workers", type=POSITIVE, default=1, show_default=True, help="Processes that serve.")
-@click.option(
-    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Name that requests may be addressed to; repeatable."
-)
-@click.option(
-    "--fresh",
-    type=DURATION,
-    default="7d",
-    show_default=True,
-    help="Readers refuse what it signs when it was silent for this long; 0d: never.",
-)
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Name of this server (repeatable).")
+@click.option("--fresh", type=DURATION, default="7d", help="Readers refuse what it signed longer ago; 0d: never [7d].")
 @click.option("--new-admin-token", "new_admin", is_flag=True, help="Make a new first token, and revoke the old one.")
 @click.option("--metrics-port", type=IntegerType(0, 65535), default=0, help="Port that gives metrics without a token.")
 @click.option("--jobs", type=IntegerType(0, 64), help="Jobs to work on at a time [1]; 0 leaves them to other servers.")
-@click.option(
-    "--sources",
-    multiple=True,
-    metavar="DIR",
-    help="Folder of checkpoints that jobs may read; repeatable.",
-)
+@click.option("--sources", multiple=True, metavar="DIR", help="Folder of checkpoints for jobs to read (repeatable).")
 @click.option("--outputs", default="", metavar="DIR", help="Folder where jobs write checkpoints, as PROJECT/NAME.")
 @click.option("--job-time", type=DURATION, default="6h", show_default=True, help="How long a job may take.")
 @click.option("--job-space", type=SIZE, default="0", help="Room in --outputs for each project, such as 50GB.")
-@click.option(
-    "--rate",
-    type=IntegerType(0),
-    default=500,
-    show_default=True,
-    help="Requests a second that an account may send to all servers together; 0 for any number.",
-)
+@click.option("--rate", type=IntegerType(0), default=500, help="Requests a second of an account; 0: any number [500].")
 @click.option("--oidc-issuer", default="", metavar="URL", help="OpenID provider that people sign in with.")
 @click.option("--oidc-client-id", default="", metavar="ID", help="What the provider calls this server.")
 @click.option("--oidc-claim", default="groups", show_default=True, help="Claim that lists the groups of a user.")
-@click.option(
-    "--oidc-grant", "oidc_grants", multiple=True, metavar="GROUP=PROJECT:ROLE", help="Role that a group gives."
-)
+@click.option("--oidc-grant", "oidc_grants", multiple=True, metavar="GROUP=PROJECT:ROLE", help="Role of a group.")
 @click.pass_obj
 def command(output: Output, /, fresh: timedelta, job_time: timedelta, job_space: int, **options: Any) -> None:
     """Serve a registry to a team, with accounts, over HTTP.

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from maskreg.workspace import verbs
+
 from .command import Command, Group, workspace
 from .next_step import next_step, stated
 from .output import Output
@@ -29,11 +31,9 @@ def doctor(ctx: click.Context, directory: Path | None) -> None:
     Nothing is created. Exits 1 when a check fails; with -q only what is not well is printed. With DIRECTORY, what
     interrupted runs of `apply` and `report` left in it is removed.
     """
-    from maskreg.workspace.verbs.doctor import findings
-
     output = ctx.ensure_object(Output)
     results = []
-    for finding in findings(workspace(output), directory):
+    for finding in verbs.doctor.findings(workspace(output), directory):
         results.append(finding)
         if not output.json and (finding.status != "ok" or not output.quiet):
             output.data(f"{_MARKS[finding.status]}  {finding.what:<14}  {finding.detail}")
@@ -57,11 +57,8 @@ def config() -> None:
 @click.pass_obj
 def show(output: Output, origin: bool) -> None:
     """Print every setting."""
-    from maskreg.workspace.verbs import config as room
-
-    settings = room.show(workspace=workspace(output))
-    if output.printed(settings):
-        return
+    settings = verbs.config.show(workspace=workspace(output))
+    output.answer(settings)
     for setting in settings:
         output.data(f"{setting.key} = {setting.value}" + (f"    ({setting.origin})" if origin else ""))
 
@@ -71,11 +68,9 @@ def show(output: Output, origin: bool) -> None:
 @click.pass_obj
 def get(output: Output, key: str) -> None:
     """Print the value of KEY."""
-    from maskreg.workspace.verbs import config as room
-
-    setting = room.get(key, workspace=workspace(output))
-    if not output.printed({"key": setting.key, "value": setting.value}):
-        output.value(setting.value)
+    setting = verbs.config.get(key, workspace=workspace(output))
+    output.answer({"key": setting.key, "value": setting.value})
+    output.value(setting.value)
 
 
 @config.command(
@@ -101,21 +96,9 @@ def unset(output: Output, key: str) -> None:
     _write(output, key, "")
 
 
-@config.command(example="maskreg config path")
-@click.pass_obj
-def path(output: Output) -> None:
-    """Print the path of the configuration file, which need not exist."""
-    from maskreg.workspace.verbs import config as room
-
-    location = str(room.path(workspace=workspace(output)))
-    if not output.printed({"path": location}):
-        output.value(location)
-
-
 def _write(output: Output, key: str, value: str) -> None:
-    from maskreg.workspace.verbs import config as room
 
-    written = room.set(key, value, workspace=workspace(output))
+    written = verbs.config.set(key, value, workspace=workspace(output))
     output.tell(written, f"{key} {'set' if value else 'unset'} in {written.path}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,16 +14,13 @@ from maskreg.errors import NotFoundError
 from maskreg.ref import Ref, ShortDigest, printable
 from maskreg.settings.file import parse_size
 from maskreg.words import counted, human_bytes
+from maskreg.workspace import verbs
 
 from .command import Command, Group, workspace
 from .exits import failure
 from .output import Output
 from .table import table
 from .values import REF
-
-if TYPE_CHECKING:
-    from maskreg.workspace.verbs.cache import Pruned
-    from maskreg.workspace.verbs.pull import Pulled
 
 
 @click.command(
@@ -50,14 +47,13 @@ def pull(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], only: 
     done = 0
     try:
         from maskreg.registry.pull import DEFAULT_PARTS
-        from maskreg.workspace.verbs import pull as room
 
         options["parts"] = (only,) if only else DEFAULT_PARTS
         options["to_apply"] = only is None and not output.json and _is_pipe()
         space = workspace(output)
         with output.progress() as progress:
             for ref in refs:
-                pulled = room.pull(ref, **options, progress=progress, workspace=space)
+                pulled = verbs.pull.pull(ref, **options, progress=progress, workspace=space)
                 if pulled.note and (pulled.remote or space.settings.offline):
                     output.note(f"note: {pulled.note}")
                 _tell_pulled(output, pulled, piped)
@@ -85,7 +81,7 @@ def _is_pipe() -> bool:
         return False
 
 
-def _tell_pulled(output: Output, pulled: Pulled, piped: bool) -> None:
+def _tell_pulled(output: Output, pulled: verbs.pull.Pulled, piped: bool) -> None:
     manifest = pulled.artifact.manifest
     if output.quiet and not piped:
         output.data(str(pulled.ref) if pulled.ref and pulled.ref.digest else f"{pulled.ref}@{pulled.digest}")
@@ -124,7 +120,6 @@ def push(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], tag: s
     the command exits with 75.
     """
     from maskreg.workspace.several import tags_of
-    from maskreg.workspace.verbs import push as room
 
     if tag is not None and len(refs) > 1:
         raise click.UsageError("--tag names the tag of one artifact: push them one by one")
@@ -134,7 +129,7 @@ def push(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], tag: s
     done = []
     with output.progress() as progress:
         for artifact in artifacts:
-            pushed = room.push(artifact, tag=tag, **options, progress=progress, workspace=space)
+            pushed = verbs.push.push(artifact, tag=tag, **options, progress=progress, workspace=space)
             done.append(pushed)
             if not output.json:
                 output.data(str(pushed.ref.pinned(pushed.digest)))
@@ -158,11 +153,8 @@ def cache() -> None:
 @click.pass_obj
 def list_(output: Output) -> None:
     """List what was pulled, the longest ago first."""
-    from maskreg.workspace.verbs.cache import cached
-
-    items = cached(workspace=workspace(output))
-    if output.printed(items):
-        return
+    items = verbs.cache.cached(workspace=workspace(output))
+    output.answer(items)
     rows = [
         (f"{item.pulled_at:%Y-%m-%d %H:%M}", human_bytes(item.size), ", ".join(map(str, item.refs))) for item in items
     ]
@@ -178,13 +170,12 @@ def list_(output: Output) -> None:
 def rm(output: Output, refs: tuple[Ref, ...], dry_run: bool) -> None:
     """Remove artifacts that were pulled, with their names. A pull brings them back."""
     from maskreg.workspace.several import tags_of
-    from maskreg.workspace.verbs.cache import cached, prune_cache
 
     space = workspace(output)
     chosen = {tag.digest for tag in tags_of(space, refs) if tag.digest is not None}
-    if own := chosen - {item.digest for item in cached(workspace=space)}:
+    if own := chosen - {item.digest for item in verbs.cache.cached(workspace=space)}:
         raise NotFoundError(f"{min(own).short} is this machine's own, and not in the cache", hint="maskreg rm REF")
-    _tell_pruned(output, prune_cache(only=chosen, dry_run=dry_run, workspace=space))
+    _tell_pruned(output, verbs.cache.prune_cache(only=chosen, dry_run=dry_run, workspace=space))
 
 
 @cache.command(example="maskreg cache prune --max-size 50GB --dry-run")
@@ -193,15 +184,12 @@ def rm(output: Output, refs: tuple[Ref, ...], dry_run: bool) -> None:
 @click.pass_obj
 def prune(output: Output, max_size: str, dry_run: bool) -> None:
     """Remove what was pulled longest ago, until the cache is no larger than it may be."""
-    from maskreg.workspace.verbs.cache import prune_cache
-
     limit = parse_size(max_size, "--max-size") if max_size else None
-    _tell_pruned(output, prune_cache(max_bytes=limit, dry_run=dry_run, workspace=workspace(output)))
+    _tell_pruned(output, verbs.cache.prune_cache(max_bytes=limit, dry_run=dry_run, workspace=workspace(output)))
 
 
-def _tell_pruned(output: Output, pruned: Pruned) -> None:
-    if output.printed({**pruned.to_json(), "freed": pruned.freed}):
-        return
+def _tell_pruned(output: Output, pruned: verbs.cache.Pruned) -> None:
+    output.answer({**pruned.to_json(), "freed": pruned.freed})
     for item in pruned.removed:
         output.data(f"{item.digest.short} {human_bytes(item.size)} {', '.join(map(str, item.refs))}")
     verb = "would free" if pruned.dry_run else "freed"

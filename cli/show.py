@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maskreg.words import counted, percent
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .output import Output
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
 )
 @click.argument("ref_text", metavar="REF|-")
 @click.option("--remote", help="Look on a remote, not in the local registry.")
-@click.option(
-    "--manifest", "raw", is_flag=True, help="Print the manifest's canonical bytes, whose sha256 is the digest."
-)
+@click.option("--manifest", "raw", is_flag=True, help="Print the manifest's bytes, whose sha256 is the digest.")
 @click.option("--by", type=click.Choice(GROUPS), help="Show the density of these groups only [role and layer].")
 @selecting
 @click.option("-v", "--verbose", is_flag=True, help="Print whole digests and the whole recipe, and fold no groups.")
@@ -59,7 +58,6 @@ def command(
     `maskreg pull` writes it. --role and --layers choose the tensors that the groups count.
     """
     from maskreg.checkpoint.roles import Selection
-    from maskreg.workspace.verbs.show import manifest_bytes, show
 
     from .pipe import named_or_piped
     from .summary import summary
@@ -83,10 +81,10 @@ def command(
     else:
         artifact = REF.convert(ref_text, None, ctx)
     if raw:
-        sys.stdout.buffer.write(manifest_bytes(artifact, **options, workspace=space))
+        sys.stdout.buffer.write(verbs.show.manifest_bytes(artifact, **options, workspace=space))
         sys.stdout.buffer.flush()
         return
-    description = show(artifact, **options, workspace=space)
+    description = verbs.show.show(artifact, **options, workspace=space)
     if output.json:
         output.document(description.to_json(by, selection))
         return

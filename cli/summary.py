@@ -100,8 +100,7 @@ def _densities(by: str, groups: Mapping[str, Group], see_all: str, *, verbose: b
 
 def tell_stored(output: Output, stored: Stored) -> None:
     """Print an artifact that a command has made and stored."""
-    if output.printed(stored):
-        return
+    output.answer(stored)
     if output.quiet:
         output.data(str(stored.ref.pinned(stored.digest) if stored.ref else stored.digest))
         return

@@ -11,6 +11,7 @@ import click
 from maskreg.errors import UsageError
 from maskreg.ref import Ref, printable
 from maskreg.words import counted
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .output import Output
@@ -37,11 +38,8 @@ def command(output: Output, ref: Ref, new: tuple[str, ...], remote: str | None, 
     REF keeps its own. NEW is a tag of the same name, or a whole reference when it holds a '/' or a ':'.
     A tag that exists moves, unless it is immutable.
     """
-    from maskreg.workspace.verbs.tag import tag
-
-    names = tag(ref, *new, immutable=immutable, remote=remote, workspace=workspace(output))
-    if output.printed(names):
-        return
+    names = verbs.tag.tag(ref, *new, immutable=immutable, remote=remote, workspace=workspace(output))
+    output.answer(names)
     for name in names:
         output.data(str(name.ref.pinned(name.digest)))
 
@@ -68,11 +66,8 @@ def mv(output: Output, /, old: Ref, new: str, remote: str | None, **options: Any
     it there with --remote; on a service, that needs the role admin in the project of OLD. For a moment both names are
     there; after an interruption the same command removes the old one.
     """
-    from maskreg.workspace.verbs.tag import mv
-
-    moved = mv(old, new, remote=remote, **options, workspace=workspace(output))
-    if output.printed(moved):
-        return
+    moved = verbs.tag.mv(old, new, remote=remote, **options, workspace=workspace(output))
+    output.answer(moved)
     for row in moved:
         output.data(str(row.new.pinned(row.digest)))
         # Spelled in full: a tag that is left out means the tag of the first name.
@@ -99,7 +94,6 @@ def rm(output: Output, refs: tuple[Ref, ...], remote: str | None, yes: bool) -> 
     All of them must exist, or none is removed. `restore` brings a tag back until `gc` has deleted the artifact.
     """
     from maskreg.workspace.several import tags_of
-    from maskreg.workspace.verbs.tag import remove
 
     space = workspace(output)
     tags = tags_of(space, refs, remote)
@@ -113,7 +107,7 @@ def rm(output: Output, refs: tuple[Ref, ...], remote: str | None, yes: bool) -> 
     removed = []
     option = f" --remote {remote}" if remote else ""
     for tag in tags:
-        removed.append(remove(tag, remote=remote, workspace=space))
+        removed.append(verbs.tag.remove(tag, remote=remote, workspace=space))
         last = removed[-1]
         if not output.json:
             output.note(f"removed {last.ref} ({last.digest.short}); back with: maskreg restore {last.ref}{option}")
@@ -127,11 +121,9 @@ def rm(output: Output, refs: tuple[Ref, ...], remote: str | None, yes: bool) -> 
 @click.pass_obj
 def restore(output: Output, ref: Ref, remote: str | None) -> None:
     """Bring a removed tag back as it was."""
-    from maskreg.workspace.verbs.tag import restore
-
-    restored = restore(ref, remote=remote, workspace=workspace(output))
-    if not output.printed(restored):
-        output.data(str(restored.ref.pinned(restored.digest)))
+    restored = verbs.tag.restore(ref, remote=remote, workspace=workspace(output))
+    output.answer(restored)
+    output.data(str(restored.ref.pinned(restored.digest)))
 
 
 @click.command(
@@ -159,15 +151,12 @@ def annotate(
 
     Family, method, license, description, README and run metadata. The artifact and its digest stay the same.
     """
-    from maskreg.workspace.verbs.tag import annotate
-
     try:
         options |= {} if readme is None else {"readme": text_of(readme)}
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--readme'") from error
-    annotated = annotate(ref, meta=dict(meta), **options, workspace=workspace(output))
-    if output.printed(annotated):
-        return
+    annotated = verbs.tag.annotate(ref, meta=dict(meta), **options, workspace=workspace(output))
+    output.answer(annotated)
     for key, value in annotated.card.to_json().items():
         rows = value.items() if isinstance(value, dict) else [(key, value)]
         for name, text in rows:
@@ -194,13 +183,10 @@ def log(output: Output, ref: Ref, remote: str | None, allow_rollback: bool) -> N
     Removed tags have a history too. A digest that is gone from the tag can be used until `gc` deletes its artifact:
     maskreg tag NAME@DIGEST TAG.
     """
-    from maskreg.workspace.verbs.log import log
-
     if allow_rollback and not remote:
         raise click.UsageError("--allow-rollback is about the tag of a remote: add --remote NAME")
-    entries = log(ref, remote=remote, allow_rollback=allow_rollback, workspace=workspace(output))
-    if output.printed(entries):
-        return
+    entries = verbs.log.log(ref, remote=remote, allow_rollback=allow_rollback, workspace=workspace(output))
+    output.answer(entries)
     if output.quiet:
         for entry in entries:
             output.data(str(entry.digest) if entry.digest else "-")

@@ -9,6 +9,7 @@ import click
 
 from maskreg.errors import TryAgainError
 from maskreg.words import counted, human_bytes, listed
+from maskreg.workspace import verbs
 
 from .command import Command, Group, workspace
 from .output import Output, told
@@ -25,26 +26,11 @@ if TYPE_CHECKING:
     maskreg gc --remote lab --grace 30d
     """,
 )
-@click.option(
-    "--grace",
-    type=DURATION,
-    default="7d",
-    show_default=True,
-    help="Keep what was written, or lost its tag, less than this ago.",
-)
+@click.option("--grace", type=DURATION, default="7d", help="Keep what was written or lost its tag since then [7d].")
 @click.option("-n", "--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @click.option("--remote", help="Collect on a remote, not in the local registry.")
-@click.option(
-    "--yes-delete-many",
-    "delete_many",
-    is_flag=True,
-    help="Delete more than half of all artifacts and more than 10.",
-)
-@click.option(
-    "--trust-listing",
-    is_flag=True,
-    help="Accept the list of tags although it is empty, or lacks known entries.",
-)
+@click.option("--yes-delete-many", "delete_many", is_flag=True, help="Delete more than 10 and half of all artifacts.")
+@click.option("--trust-listing", is_flag=True, help="Accept a list of tags that is empty or lacks known entries.")
 @click.pass_obj
 def gc(output: Output, /, dry_run: bool, remote: str | None, **options: Any) -> None:
     """Delete artifacts that no tag points to.
@@ -53,8 +39,6 @@ def gc(output: Output, /, dry_run: bool, remote: str | None, **options: Any) -> 
     is tagged in the meantime is kept. What will go is printed to stderr first. Nothing is
     deleted while listings of the store disagree, or lack tags that were there before.
     """
-    from maskreg.workspace.verbs import gc as room
-
     verb = "would delete" if dry_run else "deleting"
 
     def announce(artifacts: Sequence[Collected]) -> None:
@@ -63,7 +47,7 @@ def gc(output: Output, /, dry_run: bool, remote: str | None, **options: Any) -> 
 
     with output.progress() as progress:
         how: Any = {"announce": announce, "progress": progress, "workspace": workspace(output)}
-        report = room.gc(dry_run=dry_run, remote=remote, **options, **how)
+        report = verbs.gc.gc(dry_run=dry_run, remote=remote, **options, **how)
     _print(output, report)
     if report.overtaken:
         output.reported = output.json
@@ -130,10 +114,9 @@ def upgrade(output: Output, remote: str | None, catalog: str | None) -> None:
         before, after = upgrade_server(catalog)
     else:
         from maskreg.service.auth.database import upgrade_own
-        from maskreg.workspace.verbs import db as room
 
         space = workspace(output)
-        upgraded = room.upgrade(remote, workspace=space)
+        upgraded = verbs.db.upgrade(remote, workspace=space)
         before, after = upgraded.before, upgraded.after
         upgrade_own(f"sqlite:///{space.root / 'service.db'}" if remote is None else space.registry(remote).index.url)
     output.tell({"before": before, "after": after}, f"schema {before or 'none'} -> {after}")
@@ -144,11 +127,9 @@ def upgrade(output: Output, remote: str | None, catalog: str | None) -> None:
 @click.pass_obj
 def check(output: Output, remote: str | None) -> None:
     """Open the catalog as other commands do; exit 78 when its schema is not this version's."""
-    from maskreg.workspace.verbs import db as room
-
-    schema = room.check(remote, workspace=workspace(output))
-    if not output.printed(schema):
-        output.data(f"usable, schema {schema.revision}" if schema.usable else "does not exist yet")
+    schema = verbs.db.check(remote, workspace=workspace(output))
+    output.answer(schema)
+    output.data(f"usable, schema {schema.revision}" if schema.usable else "does not exist yet")
 
 
 @db.command(example="maskreg db rebuild")
@@ -156,12 +137,9 @@ def check(output: Output, remote: str | None) -> None:
 @click.pass_obj
 def rebuild(output: Output, remote: str | None) -> None:
     """Recreate the index from the store; measurements and events are kept."""
-    from maskreg.workspace.verbs import db as room
-
     with output.progress() as progress:
-        rebuilt = room.rebuild(remote, progress=progress, workspace=workspace(output))
-    if output.printed(rebuilt):
-        return
+        rebuilt = verbs.db.rebuild(remote, progress=progress, workspace=workspace(output))
+    output.answer(rebuilt)
     for error in rebuilt.damaged:
         output.note(f"left out: {error.message}")
     if rebuilt.damaged_catalog:

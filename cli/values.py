@@ -184,11 +184,7 @@ PAPERS = ("comp", "dssu", "geo", "pnt", "sub")
 """Papers whose tables can stand beside an analysis."""
 
 PAPER = click.option(
-    "--paper",
-    "papers",
-    type=click.Choice(PAPERS),
-    multiple=True,
-    help="Show this paper's tables beside the analysis (repeatable).",
+    "--paper", "papers", type=click.Choice(PAPERS), multiple=True, help="Show its tables (repeatable)."
 )
 
 
@@ -220,11 +216,7 @@ def several(*options: Option) -> Option:
 
 selecting = several(
     click.option(
-        "--role",
-        "roles",
-        multiple=True,
-        metavar="WORD,...",
-        help="Only these roles or names: attention, or q_proj,o_proj; qkvo is all four of attention (repeatable).",
+        "--role", "roles", multiple=True, metavar="WORD,...", help="Only attention, q_proj, qkvo (repeatable)."
     ),
     click.option("--layers", default="", metavar="RANGE,...", help="Only these layers, such as 0-11 or 0,35."),
 )

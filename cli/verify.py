@@ -8,6 +8,7 @@ import click
 
 from maskreg.ref import Ref
 from maskreg.words import counted, human_bytes
+from maskreg.workspace import verbs
 
 from .command import Command, workspace
 from .key import problems, show_signatures
@@ -53,14 +54,14 @@ def command(
     if signatures:
         if recount:
             raise click.UsageError("--signatures looks at no masks: leave out --recount")
-        from maskreg.workspace.verbs import keys
 
-        show_signatures(output, keys.verify(*refs, remote=remote, workspace=workspace(output)))
+        show_signatures(output, verbs.keys.verify(*refs, remote=remote, workspace=workspace(output)))
         return
-    from maskreg.workspace.verbs.verify import verify
 
     with output.progress() as progress:
-        report = verify(*refs, remote=remote, recount=recount, progress=progress, workspace=workspace(output))
+        report = verbs.verify.verify(
+            *refs, remote=remote, recount=recount, progress=progress, workspace=workspace(output)
+        )
     if output.json:
         # The document says what is damaged; a second one would not parse beside it.
         output.reported = True

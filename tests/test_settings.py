@@ -78,7 +78,7 @@ def test_which_remote_is_meant(config: Path) -> None:
     set_value(config, "default_remote", "")
     with pytest.raises(ConfigError, match=r"several remotes .*disk, lab") as caught:
         load(config).remote()
-    assert next_step(caught.value) == "maskreg remote default lab"
+    assert next_step(caught.value) == "maskreg config set default_remote lab"
     with pytest.raises(ConfigError, match="no remote called 'moon'"):
         load(config).remote("moon")
     assert load(config).meant_remote == ""

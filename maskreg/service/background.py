@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -107,10 +106,10 @@ class Follower(Background):
 LOOK_S = 2.0
 """How often a process looks for chores that are due, in seconds."""
 
-LEASE_S = 60.0
-"""How long a process can be silent before another one does its chore, in seconds."""
+LEASE_S = 600.0
+"""How long a process keeps a chore from others, in seconds; one that was killed keeps it no longer."""
 
-_BEAT_S = 10.0
+_RETRY_S = 60.0
 
 _log = logging.getLogger("maskreg.service.housekeeper")
 
@@ -124,7 +123,7 @@ class Chore:
     """Something that is done now and then.
 
     Attributes:
-        work: does it; what it is given, it calls as often as it can, for that keeps the chore or ends it.
+        work: does it; what it is given, it calls as often as it can, for that ends it when the service ends.
     """
 
     name: str
@@ -155,13 +154,11 @@ class Housekeeper(Background):
                     return
 
     def _do(self, chore: Chore) -> None:
-        if not self._chores.is_due(chore.name) or not chore.has_work():
+        if not chore.has_work() or not self._chores.claim(chore.name, LEASE_S):
             return
-        if not self._chores.claim(chore.name, LEASE_S):
-            return
-        next_s = min(chore.every_s, LEASE_S)
+        next_s = min(chore.every_s, _RETRY_S)
         try:
-            chore.work(self._beat(chore.name))
+            chore.work(self._check_running)
             next_s = chore.every_s
         except Stopped:
             next_s = 0.0
@@ -170,18 +167,9 @@ class Housekeeper(Background):
             # After an error sooner than otherwise, and after a stop at once.
             self._chores.done(chore.name, next_s)
 
-    def _beat(self, name: str) -> Callable[[], None]:
-        last = time.monotonic()
-
-        def beat() -> None:
-            nonlocal last
-            if self.is_stopping:
-                raise Stopped
-            if time.monotonic() - last > _BEAT_S:
-                last = time.monotonic()
-                self._chores.renew(name, LEASE_S)
-
-        return beat
+    def _check_running(self) -> None:
+        if self.is_stopping:
+            raise Stopped
 
 
 def housekeeper(service: Service, look_s: float = LOOK_S) -> Housekeeper:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from fastapi import Depends, Request
 
@@ -49,6 +49,11 @@ class Service:
     def registry(self) -> Registry:
         """The registry that is served."""
         return self.workspace.registry(self.remote)
+
+    @property
+    def here(self) -> dict[str, Any]:
+        """The arguments of a use case that works on the registry that is served."""
+        return {"remote": self.remote, "workspace": self.workspace}
 
     @property
     def queue(self) -> JobQueue:

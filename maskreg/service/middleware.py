@@ -12,6 +12,7 @@ or a log may see another document than this server. A route says that it reads d
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,7 +23,6 @@ from cachetools import LRUCache
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -66,31 +66,22 @@ class Protected:
 class KnownHosts:
     """Refuses requests that are addressed to another host: a page elsewhere whose own name leads here (DNS rebinding).
 
-    Starlette decides; its refusal, a plain text, becomes a problem.
+    Hosts are names, ``*.DOMAIN`` for all names below one, or ``*``.
     """
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
         self.app = app
-        self._decide = TrustedHostMiddleware(_note_known, allowed_hosts=hosts, www_redirect=False)
+        names = "|".join(re.escape(host.lower()).replace(r"\*", ".*") for host in hosts)
+        self._known = re.compile(rf"(?:{names})(?::[0-9]*)?")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] == "http":
-            await self._decide(scope, receive, _drop)
-            if "known_host" not in scope:
-                fault = "the request is addressed to a host name that is not this server's"
-                hint = "use the server's own name; the operator can let it answer to others"
-                await problem(400, fault, code=UsageError.code, hint=hint)(scope, receive, send)
-                return
+        if scope["type"] == "http" and not self._known.fullmatch(Headers(scope=scope).get("host", "").lower()):
+            fault = "the request is addressed to a host name that is not this server's"
+            hint = "use the server's own name; the operator can let it answer to others"
+            await problem(400, fault, code=UsageError.code, hint=hint)(scope, receive, send)
+            return
         await self.app(scope, receive, send)
-
-
-async def _note_known(scope: Scope, receive: Receive, send: Send) -> None:
-    scope["known_host"] = True
-
-
-async def _drop(message: Message) -> None:
-    """Send nothing."""
 
 
 MAX_BYTES = 8 << 20

@@ -134,7 +134,7 @@ class RunsObserver(Background):
         """Share what is known, and look at the newest runs."""
         self._replicas.share()
         service = self._service
-        page = recent_runs(Query(limit=DELTAS), remote=service.remote, workspace=service.workspace)
+        page = recent_runs(Query(limit=DELTAS), **service.here)
         runs = {}
         for run in page.names[:MOST_RUNS]:
             replicas = self._replicas.of(service, run.ref)

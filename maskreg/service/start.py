@@ -36,7 +36,6 @@ from maskreg.service import observing
 from maskreg.service.app import create_app
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.openid import OpenId
-from maskreg.service.auth.roles import NewToken
 from maskreg.service.background import housekeeper
 from maskreg.service.context import LOOPBACK, PATIENCE_S, Service
 from maskreg.service.jobs.config import LONGEST_S, JobConfig, signer_of
@@ -45,6 +44,7 @@ from maskreg.service.middleware import Punctual, RateLimits
 from maskreg.service.observing import configure
 from maskreg.settings import Remote, Settings, checked
 from maskreg.store import FileStore
+from maskreg.workspace.verbs.accounts import NewToken
 from maskreg.workspace.workspace import Workspace
 
 _OPTIONS = "MASKREG_SERVED"
@@ -231,7 +231,6 @@ class Options:
     home: str = ""
     store: str = ""
     catalog: str = ""
-    remote: str = ""
     workers: int = 1
     hosts: tuple[str, ...] = ()
     new_admin: bool = False
@@ -252,10 +251,6 @@ class Options:
 
 def settings_of(options: Options) -> tuple[Settings, str | None]:
     """The settings of the workspace, and the name in them of the registry; None for the local one."""
-    if options.remote and (options.store or options.catalog):
-        raise UsageError(
-            "--remote names a store and a catalog already", hint="leave out --remote, or --store and --catalog"
-        )
     if bool(options.catalog) != bool(options.store):
         raise UsageError("--store and --catalog belong together", options={"store": "URL", "catalog": "URL"})
     if options.home and options.store:
@@ -264,17 +259,6 @@ def settings_of(options: Options) -> tuple[Settings, str | None]:
     if options.store:
         remote = checked(Remote(_SERVED, options.store, options.catalog))
         return replace(settings, remotes={_SERVED: remote}, default_remote=_SERVED, offline=False), _SERVED
-    if options.remote:
-        remote = settings.remote(options.remote)
-        if remote.url.startswith(("http://", "https://")):
-            raise UsageError(f"{remote.name} is a server already", hint="serve a store: s3://, file:// or a folder")
-        if not remote.catalog:
-            raise UsageError(
-                f"{remote.name} has no catalog, which a server needs",
-                setting=f"remotes.{remote.name}.catalog",
-                new_value="postgresql+psycopg://HOST/DATABASE",
-            )
-        return settings, options.remote
     return settings, None
 
 

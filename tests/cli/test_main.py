@@ -83,9 +83,9 @@ def test_a_bug_leaves_its_trace_in_a_file(run: Run, monkeypatch: pytest.MonkeyPa
     def broken(**_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("maskreg.workspace.verbs.config.path", broken)
+    monkeypatch.setattr("maskreg.workspace.verbs.config.show", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    done = run("config", "path", "--json", status=70)
+    done = run("config", "show", "--json", status=70)
     (trace,) = tmp_path.glob("maskreg-trace-*.txt")
     assert str(trace) in done.err
     assert "Traceback" not in done.err

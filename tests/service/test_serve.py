@@ -162,7 +162,6 @@ def test_accounts_of_another_version_or_of_none_are_refused(
         Options(catalog="postgresql://db/a"),
         Options(oidc_issuer="https://idp.example"),
         Options(oidc_grants=("science=lab:writer",)),
-        Options(store="s3://b", catalog="postgresql://db/a", remote="lab"),
         Options(store="s3://b", catalog="postgresql://db/a", home="/srv"),
     ],
 )

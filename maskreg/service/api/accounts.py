@@ -14,19 +14,17 @@ from maskreg.service.api.models import Body
 from maskreg.service.auth.roles import (
     EVERY_PROJECT,
     Audited,
-    NewToken,
     Principal,
     Project,
     Role,
     RoleName,
-    Token,
     name_of,
     role_named,
 )
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Served
 from maskreg.service.middleware import DocumentRoute
-from maskreg.workspace.verbs.accounts import MOST_CHARACTERS, MOST_DAYS
+from maskreg.workspace.verbs.accounts import MOST_CHARACTERS, MOST_DAYS, NewToken, Token
 
 router = APIRouter(tags=["accounts"], route_class=DocumentRoute)
 

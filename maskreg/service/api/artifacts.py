@@ -105,7 +105,7 @@ def search(filters: Annotated[Filters, Query()], request: Request, service: Serv
     Pages stay right while others write: every tag is on one page, unless it moves in the order itself.
     """
     query = filters.query()
-    page = browse(visible(query, principal), remote=service.remote, workspace=service.workspace)
+    page = browse(visible(query, principal), **service.here)
     names = models.Names(
         items=_NAMES.validate_python(page.names),
         next=None if page.after is None else position_cursor(query, page.after),
@@ -133,12 +133,12 @@ def artifact(
     """One artifact: its manifest, parts, size, tags that point to it, verification."""
     known = Digest(digest)
     query = visible(catalog.Query(digest=known, limit=_REFS), principal)
-    page = browse(query, remote=service.remote, workspace=service.workspace)
+    page = browse(query, **service.here)
     if not page.names:
         # A readable tag pointed to it once, or the reader is an admin of the server.
         check_may_read(service.registry, principal, known)
     check_figures(service.registry, known)
-    summary = summarize(known, remote=service.remote, workspace=service.workspace)
+    summary = summarize(known, **service.here)
     manifest = summary.manifest
 
     def overlap(recorded: object) -> models.Overlap | None:

@@ -160,16 +160,8 @@ def put(
     assert digest is not None  # what may be read is pinned
     check_quota(service.accounts, service.registry, ref.project, digest)
     card = None if body.card is None else refs.Card(**body.card.model_dump())
-    set_tag(
-        artifact,
-        ref,
-        immutable=body.immutable,
-        card=card,
-        by=principal.name,
-        expected=expected,
-        remote=service.remote,
-        workspace=service.workspace,
-    )
+    how: dict[str, Any] = {"immutable": body.immutable, "card": card, "by": principal.name, "expected": expected}
+    set_tag(artifact, ref, **how, **service.here)
     request_first_check(service.accounts, service.registry, digest, principal.name)
     return _changed(request, service, ref, status=200 if before is not None and not before.deleted else 201)
 
@@ -185,14 +177,7 @@ def patch(
 ) -> Response:
     """Edit the card of a tag."""
     _live(ref, service.registry.head(ref))
-    annotate(
-        ref,
-        **body.model_dump(exclude_none=True),
-        by=principal.name,
-        expected=expected,
-        remote=service.remote,
-        workspace=service.workspace,
-    )
+    annotate(ref, **body.model_dump(exclude_none=True), by=principal.name, expected=expected, **service.here)
     return _changed(request, service, ref)
 
 
@@ -205,7 +190,7 @@ def delete(
 ) -> Response:
     """Remove a tag. Its history stays, and it can be restored until its artifact is collected."""
     _live(ref, service.registry.head(ref))
-    remove(ref, by=principal.name, expected=expected, remote=service.remote, workspace=service.workspace)
+    remove(ref, by=principal.name, expected=expected, **service.here)
     return Response(status_code=204)
 
 
@@ -220,7 +205,7 @@ def bring_back(
     """Bring a removed tag back as it was. `If-Match` is the id of its latest entry, from the history."""
     if service.registry.head(ref) is None:
         raise NotFoundError(f"there is no {ref}")
-    restore(ref, by=principal.name, expected=expected, remote=service.remote, workspace=service.workspace)
+    restore(ref, by=principal.name, expected=expected, **service.here)
     return _changed(request, service, ref)
 
 

@@ -5,29 +5,26 @@
     every process    is refresh due?     claim: due is put off by the lease, where it is not yet     one row changes
     the winner       does the work, and says when it is due next
     killed           due again when the lease is over, for the next process that claims it
+
+A process that takes longer than its lease does no harm: a chore that two do at a time has the same outcome.
 """
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, delete, insert, or_, select, update
 
 from maskreg.catalog.engine import now
 from maskreg.digest import Digest
-from maskreg.service.auth.database import CheckRow, ChoreRow, Database, Tables
+from maskreg.service.auth.database import CheckRow, ChoreRow, Tables
 
 _LONGEST_S = 2 * 86_400.0
 """No chore is put off for longer: one that is was put off by a clock that was ahead, and is due."""
 
 
 class Chores(Tables):
-    """When each chore is due, and who does it."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self._holder = secrets.token_hex(8)
+    """When each chore is due."""
 
     def is_due(self, name: str) -> bool:
         """Whether a chore can be claimed now; nothing is written."""
@@ -45,22 +42,16 @@ class Chores(Tables):
             waits = ChoreRow.name == name, ~_is_over(at)
             if connection.execute(select(ChoreRow.name).where(*waits)).first() is not None:
                 return False
-            values = {"due": at + lease_s, "holder": self._holder}
-            if not connection.execute(update(ChoreRow).where(ChoreRow.name == name).values(values)).rowcount:
-                connection.execute(insert(ChoreRow).values(name=name, **values))
+            due = at + lease_s
+            if not connection.execute(update(ChoreRow).where(ChoreRow.name == name).values(due=due)).rowcount:
+                connection.execute(insert(ChoreRow).values(name=name, due=due))
             return True
 
-    def renew(self, name: str, lease_s: float) -> None:
-        """Keep a chore that takes long; the lease begins anew."""
-        with self._database.write() as connection:
-            mine = update(ChoreRow).where(ChoreRow.name == name, ChoreRow.holder == self._holder)
-            connection.execute(mine.values(due=now(connection) + lease_s))
-
     def done(self, name: str, next_s: float) -> None:
-        """Say that a chore of this process is done, and due again in so many seconds."""
+        """Say that a chore is done, and due again in so many seconds."""
         with self._database.write() as connection:
-            mine = update(ChoreRow).where(ChoreRow.name == name, ChoreRow.holder == self._holder)
-            connection.execute(mine.values(due=now(connection) + next_s, holder=""))
+            row = update(ChoreRow).where(ChoreRow.name == name)
+            connection.execute(row.values(due=now(connection) + next_s))
 
 
 def _is_over(at: float) -> ColumnElement[bool]:

@@ -152,14 +152,12 @@ class ChoreRow(Base):
 
     Attributes:
         due: when it can be claimed next, in seconds since 1970 by the database's clock.
-        holder: the process that does it now; empty for none.
     """
 
     __tablename__ = "service_chores"
 
     name: Mapped[str] = mapped_column(primary_key=True)
     due: Mapped[float]
-    holder: Mapped[str]
 
 
 class CheckRow(Base):

@@ -7,8 +7,8 @@ A token or session never has more rights than its owner::
     token for * as reader       -> {team: reader, paper: reader}
     ada loses team              -> the first token has no rights
 
-All of it is read by one statement, whose rows are of several kinds. Every request waits for it; and one statement sees
-one state, where several could see a token from before a change and roles from after it.
+The token and the grants are read by one statement, which sees one state: two could see a token from before a change
+and roles from after it.
 """
 
 from __future__ import annotations
@@ -17,143 +17,72 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    CompoundSelect,
-    Connection,
-    Row,
-    Select,
-    and_,
-    bindparam,
-    case,
-    literal_column,
-    null,
-    or_,
-    select,
-    union_all,
-)
+from sqlalchemy import Connection, Row, Select, and_, bindparam, or_, select
 
 from maskreg.service.auth.database import GrantRow, PrincipalRow, ProjectRow, SessionRow, TokenRow
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
-
-_HOLDER, _GRANT, _PUBLIC, _DELETED = range(4)
-_COLUMNS = ("kind", "project", "role", "at", "id", "name", "token", "secret")
 
 _SHOWN = bindparam("shown", type_=TokenRow.id.type)
 _NOW = bindparam("now", type_=TokenRow.expires_at.type)
 _LIVE_TOKEN = and_(TokenRow.revoked_at.is_(None), or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > _NOW))
 
-
-def _rows(kind: Any, **values: Any) -> Select[Any]:
-    # Every kind has the same columns, which one statement needs; those that it does not fill are empty.
-    empty = {"role": literal_column("0"), "at": null()}
-    columns = {"kind": kind, **{name: values.get(name, empty.get(name, literal_column("''"))) for name in _COLUMNS[1:]}}
-    return select(*(column.label(name) for name, column in columns.items()))
-
-
-def _number(kind: int) -> Any:
-    return literal_column(str(kind))
-
-
-_SPECIAL = _rows(
-    case((ProjectRow.deleted_at.is_(None), _number(_PUBLIC)), else_=_number(_DELETED)), project=ProjectRow.name
-).where(or_(ProjectRow.public.is_(True), ProjectRow.deleted_at.is_not(None)))
-
-
-_BY_TOKEN = union_all(
-    _rows(
-        _number(_HOLDER),
-        project=TokenRow.project,
-        role=TokenRow.role,
-        at=TokenRow.used_at,
-        id=PrincipalRow.id,
-        name=PrincipalRow.name,
-        token=TokenRow.id,
-        secret=TokenRow.secret,
-    )
-    .join(PrincipalRow, PrincipalRow.id == TokenRow.principal)
-    .where(TokenRow.id == _SHOWN, PrincipalRow.removed_at.is_(None), _LIVE_TOKEN),
-    _rows(_number(_GRANT), project=GrantRow.project, role=GrantRow.role)
-    .join(TokenRow, TokenRow.principal == GrantRow.principal)
-    .where(TokenRow.id == _SHOWN),
-    _SPECIAL,
+# A row for each grant, and one where there is none.
+_HELD = (
+    select(PrincipalRow.id, PrincipalRow.name, TokenRow.id.label("token"), TokenRow.project, TokenRow.role)
+    .add_columns(TokenRow.used_at, TokenRow.secret, GrantRow.project.label("granted"), GrantRow.role.label("held"))
+    .outerjoin(GrantRow, GrantRow.principal == PrincipalRow.id)
+    .where(PrincipalRow.removed_at.is_(None))
 )
-
-_BY_SESSION = union_all(
-    _rows(
-        _number(_HOLDER),
-        project=TokenRow.project,
-        role=TokenRow.role,
-        id=PrincipalRow.id,
-        name=PrincipalRow.name,
-        token=SessionRow.token,
-    )
-    .select_from(SessionRow)
-    .join(PrincipalRow, PrincipalRow.id == SessionRow.principal)
+_BY_TOKEN = _HELD.join(TokenRow, TokenRow.principal == PrincipalRow.id).where(TokenRow.id == _SHOWN, _LIVE_TOKEN)
+_BY_SESSION = (
+    _HELD.join(SessionRow, SessionRow.principal == PrincipalRow.id)
     .outerjoin(TokenRow, TokenRow.id == SessionRow.token)
-    .where(
-        SessionRow.id == _SHOWN,
-        SessionRow.expires_at > _NOW,
-        PrincipalRow.removed_at.is_(None),
-        or_(SessionRow.token.is_(None), _LIVE_TOKEN),
-    ),
-    _rows(_number(_GRANT), project=GrantRow.project, role=GrantRow.role)
-    .join(SessionRow, SessionRow.principal == GrantRow.principal)
-    .where(SessionRow.id == _SHOWN),
-    _SPECIAL,
+    .where(SessionRow.id == _SHOWN, SessionRow.expires_at > _NOW, or_(SessionRow.token.is_(None), _LIVE_TOKEN))
 )
 
 
 def visitor(connection: Connection) -> Principal:
     """A visitor without token and session."""
-    rows = connection.execute(_SPECIAL).all()
-    return Principal(public=_projects(rows, _PUBLIC), deleted=_projects(rows, _DELETED))
+    special = or_(ProjectRow.public.is_(True), ProjectRow.deleted_at.is_not(None))
+    rows = connection.execute(select(ProjectRow.name, ProjectRow.deleted_at).where(special)).all()
+    deleted = frozenset(name for name, deleted_at in rows if deleted_at is not None)
+    return Principal(public=frozenset(name for name, _ in rows) - deleted, deleted=deleted)
 
 
 def by_token(connection: Connection, secret: Secret) -> tuple[Principal, datetime | None] | None:
     """The principal of a token, and when it was last used; None when it is not valid."""
-    rows = _shown(connection, _BY_TOKEN, secret.id)
-    holder = _holder(rows)
+    rows = _rows(connection, _BY_TOKEN, secret.id)
     # Compared for an unknown token too, so that the answer takes as long.
-    if not secret.fits(holder.secret if holder else "") or holder is None:
+    if not secret.fits(rows[0].secret if rows else "") or not rows:
         return None
-    return _limited(rows, holder, holder.project, holder.role), holder.at
+    return _limited(connection, rows, rows[0].project, rows[0].role), rows[0].used_at
 
 
 def by_session(connection: Connection, cookie: str) -> Principal | None:
     """The principal of a browser's session; None when it, or the token that it was signed in with, is not valid."""
-    rows = _shown(connection, _BY_SESSION, hashed(cookie))
-    holder = _holder(rows)
-    if holder is None:
+    rows = _rows(connection, _BY_SESSION, hashed(cookie))
+    if not rows:
         return None
-    if holder.token is None:
-        return _limited(rows, holder, EVERY_PROJECT, Role.ADMIN)
-    return _limited(rows, holder, holder.project, holder.role)
+    limits = (rows[0].project, rows[0].role) if rows[0].token else (EVERY_PROJECT, Role.ADMIN)
+    return _limited(connection, rows, *limits)
 
 
-def _shown(connection: Connection, statement: CompoundSelect[Any], shown: str) -> Sequence[Row[Any]]:
+def _rows(connection: Connection, statement: Select[Any], shown: str) -> Sequence[Row[Any]]:
     return connection.execute(statement, {"shown": shown, "now": datetime.now(UTC)}).all()
 
 
-def _holder(rows: Iterable[Row[Any]]) -> Row[Any] | None:
-    return next((row for row in rows if row.kind == _HOLDER), None)
-
-
-def _limited(rows: Sequence[Row[Any]], holder: Row[Any], project: str, most: int) -> Principal:
-    held = {row.project: Role(row.role) for row in rows if row.kind == _GRANT}
+def _limited(connection: Connection, rows: Sequence[Row[Any]], project: str, most: int) -> Principal:
+    held = {row.granted: Role(row.held) for row in rows if row.granted is not None}
     if project != EVERY_PROJECT:
         held = {project: max(held.get(project, Role.NONE), held.get(EVERY_PROJECT, Role.NONE))}
     grants = {name: min(role, Role(most)) for name, role in held.items() if role > Role.NONE}
-    public, deleted = _projects(rows, _PUBLIC), _projects(rows, _DELETED)
-    return Principal(holder.name, grants, public, holder.token or "", id=holder.id, deleted=deleted)
-
-
-def _projects(rows: Iterable[Row[Any]], kind: int) -> frozenset[str]:
-    return frozenset(row.project for row in rows if row.kind == kind)
+    holder = rows[0]
+    return replace(visitor(connection), name=holder.name, grants=grants, token=holder.token or "", id=holder.id)
 
 
 def grants_of(connection: Connection, principal: str) -> dict[str, Role]:

@@ -118,29 +118,6 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Token:
-    """A token without its secret."""
-
-    id: str
-    name: str
-    project: str
-    role: RoleName
-    created_at: datetime
-    created_by: str
-    expires_at: datetime | None = None
-    revoked_at: datetime | None = None
-    used_at: datetime | None = None
-
-
-@dataclass(frozen=True)
-class NewToken(Token):
-    """A token that was just made; ``new_project``: so was its project."""
-
-    token: str = field(default="", repr=False)
-    new_project: bool = False
-
-
-@dataclass(frozen=True)
 class Audited:
     """One change."""
 

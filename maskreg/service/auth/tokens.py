@@ -26,7 +26,8 @@ from maskreg.service.auth.changes import (
 )
 from maskreg.service.auth.database import GrantRow, PrincipalRow, SessionRow, Tables, TokenRow
 from maskreg.service.auth.identity import Secret, by_session, grants_of, hashed
-from maskreg.service.auth.roles import EVERY_PROJECT, SYSTEM, NewToken, Principal, Role, Token, name_of
+from maskreg.service.auth.roles import EVERY_PROJECT, SYSTEM, Principal, Role, name_of
+from maskreg.workspace.verbs.accounts import NewToken, Token
 
 FIRST = "admin"
 """Name of the account that a server's first token is for."""

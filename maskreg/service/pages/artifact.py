@@ -166,14 +166,14 @@ def _files(shown: _Shown) -> dict[str, Any]:
 
 
 def _lineage(shown: _Shown) -> dict[str, Any]:
-    derived = lineage(shown.ref, remote=shown.service.remote, workspace=shown.service.workspace)
+    derived = lineage(shown.ref, **shown.service.here)
     named = {row.digest: _named(shown, row.digest) for row in derived.ancestors}
     return {"lineage": derived, "named": named, "children": _children(shown)}
 
 
 def _history(shown: _Shown) -> dict[str, Any]:
     ref, service = replace(shown.ref, digest=None), shown.service
-    entries = log(ref, remote=service.remote, workspace=service.workspace)
+    entries = log(ref, **service.here)
     changes = [(now, before and before.digest) for before, now in pairwise((None, *entries)) if now]
     versions = Query(text=f"{ref.project}/{ref.name}:*", project=ref.project, limit=_TAGS)
     return {
@@ -270,14 +270,7 @@ def change(
         request.state.audited = None
         return page(request, principal, "readme.html.j2", ref=ref, text=text, entry=form.entry, shown=True)
     try:
-        annotate(
-            ref,
-            readme=text,
-            by=principal.name,
-            expected=Digest(form.entry),
-            remote=service.remote,
-            workspace=service.workspace,
-        )
+        annotate(ref, readme=text, by=principal.name, expected=Digest(form.entry), **service.here)
     except (ConflictError, UsageError) as error:  # an error page would lose the text
         status, entry = 422 if isinstance(error, UsageError) else 412, service.registry.live(ref).id
         known = {"ref": ref, "text": text, "entry": entry, "seen": form.entry, "fault": error, "shown": False}

@@ -59,11 +59,8 @@ _TALL = 40
 _STEPS = 48
 """Maximum number of steps of a sparkline; more layers are averaged."""
 
-_COUNTED_FOR_S = 600
-"""Age at which counts are made anew although no name seems to have changed, in seconds."""
-
-_LOOKED_FOR_S = 10
-"""Age at which the newest name and event are read again, in seconds."""
+_COUNTED_FOR_S = 10
+"""Age at which counts are made anew, in seconds."""
 
 
 class Listed(Filters):
@@ -109,7 +106,7 @@ def _list(request: Request, service: Service, principal: Principal, project: str
         return f"{request.url.path}?{urlencode(fields)}" if fields else request.url.path
 
     digests = [row.digest for row in results.names]
-    sparks = layer_densities(digests, remote=service.remote, workspace=service.workspace)
+    sparks = layer_densities(digests, **service.here)
     return page(
         request,
         principal,
@@ -148,28 +145,17 @@ def _faults(error: ValidationError | UsageError) -> dict[str, str]:
 
 def names(service: Service, principal: Principal, query: catalog.Query) -> Page:
     """The names that match a query and that a reader can read."""
-    return browse(visible(query, principal), remote=service.remote, workspace=service.workspace)
-
-
-@cached(TTLCache(16, _LOOKED_FOR_S), key=lambda service: hashkey(service.workspace), lock=Lock())
-def _state(service: Service) -> tuple[object, ...]:
-    """What changes when a name does: the newest name, and the newest event of the catalog."""
-    registry = service.registry
-    return (
-        *registry.page(catalog.Query(limit=1)),
-        *(registry.index.use(lambda index: index.events(limit=1)) or ())[:1],
-    )
+    return browse(visible(query, principal), **service.here)
 
 
 def _key(service: Service, query: catalog.Query) -> object:
-    filters = query.filters.items()
-    return hashkey(service.workspace, str(_state(service)), query.text, *filters, query.projects, query.hidden)
+    return hashkey(service.workspace, query.text, *query.filters.items(), query.projects, query.hidden)
 
 
 # Counting 100,000 names takes a second.
 @cached(TTLCache(256, _COUNTED_FOR_S), key=_key, lock=Lock())
 def _counts(service: Service, query: catalog.Query) -> Counts | None:
-    return counts(query, (*EQUAL_KEYS, *RANGES), remote=service.remote, workspace=service.workspace)
+    return counts(query, (*EQUAL_KEYS, *RANGES), **service.here)
 
 
 def histogram(

@@ -53,7 +53,7 @@ def runs(
     """The runs of all projects that the reader can read, what was published last first."""
     query = visible(catalog.Query(limit=DELTAS), principal)
     query = replace(query, after=position_of(query, cursor)) if cursor else query
-    found = recent_runs(query, remote=service.remote, workspace=service.workspace)
+    found = recent_runs(query, **service.here)
     replicas: Replicas = request.app.state.replicas
     return page(
         request,
@@ -79,7 +79,7 @@ def run(
     """Versions of a run, the newest first, and its replicas."""
     ref = replace(Ref.parse(f"{project}/{reference}"), digest=None)
     head = ref.pinned(resolved(service, ref)[0])
-    shown = versions(ref, before=before, limit=VERSIONS, remote=service.remote, workspace=service.workspace)
+    shown = versions(ref, before=before, limit=VERSIONS, **service.here)
     replicas: Replicas = request.app.state.replicas
     links = [each.facts for each in reversed(shown.versions) if each.facts is not None and not each.is_anchor]
     return page(

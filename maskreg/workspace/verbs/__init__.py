@@ -76,3 +76,24 @@ Raises:
     ConfigError: there is no such remote or device, a package is missing, or the settings are wrong.
     UnavailableError: a remote does not answer, or offline is set.
 """
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # fmt: off
+    from maskreg.workspace.verbs import (  # noqa: F401, I001
+        accounts, analyze, apply, baseline, cache, combine, compare, config, convert, db, doctor, extract,
+        extract_result, follow, follow_folder, gc, jobs, keys, log, merge, publish, pull, push, recording,
+        remotes, replicas, report, retention, retrain, runs, search, show, squash, tag, verify,
+    )
+    # fmt: on
+
+
+def __getattr__(name: str) -> ModuleType:
+    # A use case is imported when it is called, so that a command imports no other.
+    try:
+        return import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        raise AttributeError(f"there is no use case {name}") from error

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from maskreg.document import checked
@@ -79,17 +79,19 @@ class Token(Result):
         created_at: when it was made.
         created_by: by whom.
         expires_at: from when on it is not valid; None for never.
+        revoked_at: when it was revoked; None for a token that was not.
         used_at: when it was last used; None for never.
     """
 
     id: str
     name: str
     project: str
-    role: str
+    role: Literal["reader", "writer", "admin"]
     created_at: datetime
     created_by: str
-    expires_at: datetime | None
-    used_at: datetime | None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    used_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class NewToken(Token):
         new_project: the project did not exist before; an admin of the server makes one so.
     """
 
-    token: str = field(repr=False)
+    token: str = field(default="", repr=False)
     new_project: bool = False
 
 

@@ -101,9 +101,3 @@ def unset(key: str, *, workspace: Workspace | None = None) -> Written:
         ConfigError: an unknown key.
     """
     return set(key, "", workspace=workspace)
-
-
-def path(*, workspace: Workspace | None = None) -> Path:
-    """The path of the configuration file, which need not exist."""
-    with opened(workspace) as space:
-        return space.settings.config_path

@@ -164,13 +164,6 @@ def remove(name: str, *, workspace: Workspace | None = None) -> None:
                 space.note(ConfigError("no remote is the default one now", no_default=first))
 
 
-def set_default(name: str, *, workspace: Workspace | None = None) -> None:
-    """Make a remote the default one."""
-    with opened(workspace) as space:
-        set_value(space.settings.config_path, "default_remote", space.settings.remote(name).name)
-        space.reload()
-
-
 def check(
     name: str | None = None, *, allow_rollback: bool = False, workspace: Workspace | None = None
 ) -> CheckedRemote:

@@ -55,9 +55,9 @@ def costs(shared: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Costs]:
 
 @pytest.mark.parametrize(
     ("path", "statements"),
-    [("/whoami", 1), ("/artifacts", 2), ("/artifacts?text=opd+latest&family=&sort=name:asc", 2)],
+    [("/whoami", 2), ("/artifacts", 3), ("/artifacts?text=opd+latest&family=&sort=name:asc", 3)],
 )
-def test_who_sends_a_request_costs_one_statement_and_a_search_one_more(
+def test_who_sends_a_request_costs_two_statements_and_a_search_one_more(
     costs: Costs, path: str, statements: int
 ) -> None:
     costs.get(path)
@@ -67,7 +67,7 @@ def test_who_sends_a_request_costs_one_statement_and_a_search_one_more(
 @pytest.mark.parametrize("path", ["", "/history"])
 def test_a_tag_is_read_once(costs: Costs, path: str) -> None:
     costs.get(f"/projects/team/refs/opd/v1{path}")
-    assert len(costs.statements) == 1
+    assert len(costs.statements) == 2
     log = "refs/team/opd/v1/"
     assert [key for key in costs.keys if key.startswith("refs/")] == [log, f"{log}{1:020d}.json"]
 
@@ -75,7 +75,7 @@ def test_a_tag_is_read_once(costs: Costs, path: str) -> None:
 def test_an_artifact_is_shown_without_reading_its_tensor_table_again(costs: Costs) -> None:
     digest = costs.lab.digests["opd"]
     costs.get(f"/artifacts/{digest}")
-    assert len(costs.statements) == 4
+    assert len(costs.statements) == 5
     prefix = f"artifacts/sha256/{digest.hex}/"
     assert costs.keys == [f"{prefix}manifest.json", prefix]
 
