@@ -183,9 +183,7 @@ FORCE = click.option("--force", is_flag=True, help="Move a name that others may 
 PAPERS = ("comp", "dssu", "geo", "pnt", "sub")
 """Papers whose tables can stand beside an analysis."""
 
-PAPER = click.option(
-    "--paper", "papers", type=click.Choice(PAPERS), multiple=True, help="Show its tables (repeatable)."
-)
+PAPER = click.option("--paper", "papers", type=click.Choice(PAPERS), multiple=True, help="Show its tables; repeatable.")
 
 
 def explanation(output: Output, name: str, command: str) -> None:
@@ -215,9 +213,7 @@ def several(*options: Option) -> Option:
 
 
 selecting = several(
-    click.option(
-        "--role", "roles", multiple=True, metavar="WORD,...", help="Only attention, q_proj, qkvo (repeatable)."
-    ),
+    click.option("--role", "roles", multiple=True, metavar="WORD,...", help="Only attention, q_proj, qkvo."),
     click.option("--layers", default="", metavar="RANGE,...", help="Only these layers, such as 0-11 or 0,35."),
 )
 """The options of commands about the tensors that a user chooses."""
