@@ -97,5 +97,5 @@ def command(
         if not verbose:
             output.note("  more: add --verbose" + ("" if by else " or --by role|layer|module|tensor"))
     output.notes(result.notes)
-    if exit_code and not all(outcome == "more" for outcome in result.comparison.outcomes):
+    if exit_code and not all(outcome == "more" for outcome in result.outcomes):
         ctx.exit(1)

@@ -29,16 +29,15 @@ _START = "say --start yes if training of A or of B began at the source, bit for 
 
 def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> str:
     """A comparison as text: the answer, the masks, the figures that it rests on, groups, and notes."""
-    comparison = result.comparison
     letters = [chr(ord("A") + n) if n < 26 else f"M{n + 1}" for n in range(len(result.masks))]
-    pairs = dict(zip(combinations(letters, 2), comparison.pairs, strict=True))
+    pairs = dict(zip(combinations(letters, 2), result.pairs, strict=True))
     names, first = next(iter(pairs.items()))
-    if comparison.matrix is None:
+    if result.matrix is None:
         answer = verdict(first.whole, names, first.asked).sentence
         blocks = [_figures(names, first, verbose=verbose), _nulls(names, first, verbose=verbose)]
     else:
-        answer = comparison.matrix.sentence
-        blocks = _matrix(letters, comparison.matrix, verbose=verbose)
+        answer = result.matrix.sentence
+        blocks = _matrix(letters, result.matrix, verbose=verbose)
         if verbose:
             each = {" ".join(letters): pair.whole for letters, pair in pairs.items()}
             blocks.append(_overlaps("pair", ("first", "second"), each, verbose=True))
@@ -47,7 +46,7 @@ def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> st
             title = by + (f", {' and '.join(names)}" if len(pairs) > 1 else "")
             groups = ordered(pair.by(by)) if by == "layer" else pair.by(by)
             blocks.append(_overlaps(title, names, groups, verbose=verbose))
-    if verbose and (consensus := comparison.consensus):
+    if verbose and (consensus := result.consensus):
         counts = zip(consensus.observed, consensus.expected, strict=True)
         columns: dict[str, Column] = {
             "coordinates": (whole, lambda row: row[0]),
@@ -64,10 +63,10 @@ def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> st
 
 
 def _notes(result: MaskComparison, *, verbose: bool) -> list[str]:
-    pairs = result.comparison.pairs
+    pairs = result.pairs
     notes = dict.fromkeys(note for pair in pairs for note in pair.notes)
     lines = noted(f"{note}: name it with --source" if note.endswith(NO_SOURCE) else note for note in notes)
-    if result.comparison.matrix is None and _start_settles(pairs[0]):
+    if result.matrix is None and _start_settles(pairs[0]):
         lines += noted([_START])
     return lines + (paragraph(RULE) if verbose and any(pair.verdict.null for pair in pairs) else [])
 
@@ -85,7 +84,7 @@ def _masks(letters: Sequence[str], result: MaskComparison) -> list[str]:
         manifest = mask.artifact.manifest
         text = f"{mask.name}  {mask.digest.short}  {manifest.kind}  rule {manifest.rule}"
         lines += fields([(letter, text)], len(letter) + 2)
-    scope = result.comparison.pairs[0].scope
+    scope = result.pairs[0].scope
     return [*lines, *paragraph(f"{counted(scope['tensors'], 'tensor')}, {counted(scope['coordinates'], 'coordinate')}")]
 
 
@@ -201,7 +200,7 @@ def _stripes(letters: Sequence[str], result: MaskComparison, *, verbose: bool) -
         "full columns": (percent, attrgetter("columns.full")),
         "empty columns": (percent, attrgetter("columns.empty")),
     }
-    masks = zip(letters, result.comparison.stripes, strict=False)
+    masks = zip(letters, result.stripes, strict=False)
     stripes = {f"{letter} {name}": each for letter, mask in masks for name, each in mask.items()}
     if not stripes:
         return []

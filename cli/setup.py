@@ -48,7 +48,7 @@ def doctor(ctx: click.Context, directory: Path | None) -> None:
 def config() -> None:
     """Show and change settings.
 
-    Flags override the environment, which overrides the file, which overrides defaults.
+    The environment overrides the file, which overrides defaults.
     """
 
 

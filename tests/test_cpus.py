@@ -57,6 +57,6 @@ def test_jobs_follow_the_machine(
 ) -> None:
     monkeypatch.setattr("maskreg.settings.remotes.available_cpus", lambda: cpus)
     monkeypatch.setattr("maskreg.parallel.available_cpus", lambda: cpus)
-    assert Settings.load({}, {"home": str(tmp_path)}).jobs == jobs
-    assert Settings.load({"MASKREG_JOBS": "3"}, {"home": str(tmp_path)}).jobs == 3
+    assert Settings.load({}, home=str(tmp_path)).jobs == jobs
+    assert Settings.load({"MASKREG_JOBS": "3"}, home=str(tmp_path)).jobs == 3
     assert worker_count(None) == threads

@@ -255,7 +255,7 @@ def settings_of(options: Options) -> tuple[Settings, str | None]:
         raise UsageError("--store and --catalog belong together", options={"store": "URL", "catalog": "URL"})
     if options.home and options.store:
         raise UsageError("--home and --store name two registries", hint="leave out one of them")
-    settings = Settings.load(flags={"home": options.home} if options.home else {})
+    settings = Settings.load(home=options.home)
     if options.store:
         remote = checked(Remote(_SERVED, options.store, options.catalog))
         return replace(settings, remotes={_SERVED: remote}, default_remote=_SERVED, offline=False), _SERVED

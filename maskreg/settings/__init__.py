@@ -1,4 +1,4 @@
-"""What a user chose, and where each choice came from: flag, environment, file or default."""
+"""What a user chose, and where each choice came from: environment, file or default."""
 
 from maskreg.settings.file import add_remote, checked, remove_remote, set_value
 from maskreg.settings.loading import Settings

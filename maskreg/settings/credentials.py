@@ -63,7 +63,7 @@ def is_loopback(host: str) -> bool:
 
 def credentials_path() -> Path:
     """The file of tokens, beside the configuration file; it need not exist."""
-    return config_path(os.environ, {}).with_name("credentials.json")
+    return config_path(os.environ).with_name("credentials.json")
 
 
 def check_token(token: str, name: str) -> str:

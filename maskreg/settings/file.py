@@ -38,7 +38,7 @@ class Key:
     """One top-level setting.
 
     Attributes:
-        name: its key in the file; the flag is ``--name``, with hyphens.
+        name: its key in the file.
         variable: its environment variable.
         kind: its type in the file; a list there is a tuple of texts in Python, joined by commas in other places.
         parse: a text and its origin (for messages) to a value.
@@ -51,13 +51,8 @@ class Key:
     parse: Callable[[str, str], Any]
     default: Callable[[], Any]
 
-    def choose(
-        self, flags: Mapping[str, str], env: Mapping[str, str], file: Mapping[str, Any], path: Path
-    ) -> tuple[Any, str]:
-        """The value and its origin: a flag wins over the environment, that over the file, that over the default."""
-        if text := flags.get(self.name):
-            flag = f"--{self.name.replace('_', '-')}"
-            return self.parse(text, flag), flag
+    def choose(self, env: Mapping[str, str], file: Mapping[str, Any], path: Path) -> tuple[Any, str]:
+        """The value and its origin: the environment wins over the file, that over the default."""
         if text := env.get(self.variable):
             return self.parse(text, self.variable), self.variable
         if self.name in file:
@@ -146,9 +141,9 @@ def parse_duration(text: str) -> timedelta:
     return int(match[1]) * unit
 
 
-def config_path(env: Mapping[str, str], flags: Mapping[str, str]) -> Path:
-    """The file that ``--config`` or ``MASKREG_CONFIG`` names, else the user's own; it need not exist."""
-    text = flags.get("config") or env.get("MASKREG_CONFIG")
+def config_path(env: Mapping[str, str]) -> Path:
+    """The file that ``MASKREG_CONFIG`` names, else the user's own; it need not exist."""
+    text = env.get("MASKREG_CONFIG")
     return Path(text).expanduser().absolute() if text else platformdirs.user_config_path("maskreg") / "config.toml"
 
 

@@ -1,4 +1,4 @@
-"""Settings: flags over environment over file over defaults, with the origin of each value."""
+"""Settings: environment over file over defaults, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from maskreg.errors import ConfigError, UnavailableError
-from maskreg.settings.file import KEYS, KNOWN_KEYS_HINT, as_text, config_path, read_file
+from maskreg.settings.file import KEYS, as_text, config_path, read_file
 from maskreg.settings.remotes import Remote, StoreOptions, default_jobs, parse_name, unknown_remote
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting, after flags, environment, file and defaults were combined.
+    """Every setting, after environment, file and defaults were combined.
 
     Attributes:
         home: directory of the local registry.
@@ -40,18 +40,15 @@ class Settings:
     origins: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, env: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None) -> Settings:
-        """Read the settings: flags win over the environment, that over the file, that over defaults."""
-        env = os.environ if env is None else env
-        flags = flags or {}
-        if unknown := set(flags) - set(KEYS) - {"config"}:
-            raise ConfigError(f"{min(unknown)!r} is not a setting", hint=KNOWN_KEYS_HINT)
-        path = config_path(env, flags)
+    def load(cls, env: Mapping[str, str] | None = None, *, home: str = "") -> Settings:
+        """Read the settings: the environment wins over the file, that over defaults; ``home`` over all."""
+        env = {**(os.environ if env is None else env), **({"MASKREG_HOME": home} if home else {})}
+        path = config_path(env)
         file = read_file(path)
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}
         for name, key in KEYS.items():
-            values[name], origins[name] = key.choose(flags, env, file, path)
+            values[name], origins[name] = key.choose(env, file, path)
         remotes: Mapping[str, Remote] = file["remotes"]
         for remote in remotes.values():
             origins.update({f"remotes.{remote.name}.{key}": str(path) for key in remote.table()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
@@ -131,7 +132,7 @@ class Workspace(Closing):
     def reload(self) -> None:
         """Read the settings again, after the configuration file was changed."""
         if self._given is not None:
-            read = Settings.load(flags={"config": str(self._given.config_path)})
+            read = Settings.load({**os.environ, "MASKREG_CONFIG": str(self._given.config_path)})
             self._given = replace(self._given, remotes=read.remotes, default_remote=read.default_remote)
         self.__dict__.pop("settings", None)
         self._remotes.clear()

@@ -93,7 +93,7 @@ class Filled:
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
     """The registry that labs copy."""
     folder = tmp_path_factory.mktemp("filled")
-    with maskreg.Workspace(Settings.load(flags={"home": str(folder / "home")})) as space:
+    with maskreg.Workspace(Settings.load(home=str(folder / "home"))) as space:
         return Filled(folder / "home", fill(space, folder))
 
 

@@ -73,7 +73,7 @@ def accounts_in(url: str, public: frozenset[str] = frozenset()) -> NamedAccounts
 def service_in(home: Path, public: frozenset[str] = frozenset()) -> Service:
     """The parts of a server over the registry in this folder."""
     return Service(
-        Workspace(Settings.load(flags={"home": str(home)})),
+        Workspace(Settings.load(home=str(home))),
         None,
         accounts_in(f"sqlite:///{home / 'service.db'}", public),
         ("*",),
@@ -83,7 +83,7 @@ def service_in(home: Path, public: frozenset[str] = frozenset()) -> Service:
 def service_on(store: S3Store, home: Path, catalog: str = "", accounts: str = "") -> Service:
     """The parts of a server over the registry in a bucket; its own files, without URLs of databases, in this folder."""
     remote = Remote("bucket", store.url, catalog, store.options)
-    settings = replace(Settings.load(flags={"home": str(home)}), remotes={"bucket": remote})
+    settings = replace(Settings.load(home=str(home)), remotes={"bucket": remote})
     return Service(Workspace(settings), "bucket", accounts_in(accounts or f"sqlite:///{home / 'service.db'}"), ("*",))
 
 

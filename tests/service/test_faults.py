@@ -50,7 +50,7 @@ def test_clients_hear_that_the_database_is_gone_and_not_where_it_was(
 ) -> None:
     url = postgres.new_database()
     upgrade_server(url)
-    workspace = Workspace(Settings.load(flags={"home": str(tmp_path)}))
+    workspace = Workspace(Settings.load(home=str(tmp_path)))
     service = Service(workspace, None, accounts_in(url), ("*",))
     with TestClient(create_app(service)) as client, closing(service):
         assert client.get("/api/v1/whoami", headers=headers(ADMIN)).status_code == 200

@@ -84,7 +84,7 @@ def test_many_requests_wait_without_threads_until_the_tag_moves(
 def test_a_tag_that_another_process_moves_ends_the_wait(lab: Lab, url: str, threads: ThreadPoolExecutor) -> None:
     (answer,) = asked(lab, url, threads)
     # Another server on the same database, or a client of it.
-    with Workspace(Settings.load(flags={"home": str(lab.workspace.root)})) as other:
+    with Workspace(Settings.load(home=str(lab.workspace.root))) as other:
         maskreg.tag("team/rlvr", "team/opd:v1", workspace=other)
     assert answer.result().json()["digest"] == lab.digests["rlvr"]
 

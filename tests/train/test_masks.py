@@ -35,7 +35,7 @@ def published(home: Path, folder: Path) -> Artifact:
     before = {name: bf16(shape, i) for i, (name, shape) in enumerate(NAMES.items())}
     after = {name: moved(tensor, 0.4, i) for i, (name, tensor) in enumerate(before.items())}
     made = extracted(home, *opened(folder, before, after))
-    with Registry.local(Settings.load(flags={"home": str(home)})) as there:
+    with Registry.local(Settings.load(home=str(home))) as there:
         there.publish(Ref.parse("toy"), made.digest, card=Card())
     return made
 

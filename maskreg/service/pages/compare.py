@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from maskreg.analysis.comparison import Comparison, PairOverlap
+from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.evidence import GLOBAL, MATCHED, NO_SOURCE, PER_TENSOR, OverlapFigures
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.verdict import with_source
@@ -113,7 +113,7 @@ def _compared(service: Service, refs: Sequence[Ref]) -> MaskComparison:
         # Each pair is, to the last digit, what the two masks alone give.
         for numbers, pair in zip(combinations(range(len(key)), 2), result.pairs, strict=True):
             masks = tuple(result.masks[number] for number in numbers)
-            _KEPT.put(tuple(key[number] for number in numbers), MaskComparison(masks, Comparison((pair,), None, ())))
+            _KEPT.put(tuple(key[number] for number in numbers), MaskComparison((pair,), None, (), masks=masks))
     return _KEPT.put(key, result)
 
 

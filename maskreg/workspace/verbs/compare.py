@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from maskreg.analysis.comparison import Comparison
 from maskreg.analysis.verdict import SMALLEST, Start
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.errors import UsageError
@@ -19,8 +20,6 @@ from maskreg.workspace.verbs.recording import record as record_overlaps
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
-    from maskreg.analysis.comparison import Comparison, Consensus, PairOverlap, Stripes
-    from maskreg.analysis.pairwise import PairMatrix
     from maskreg.analysis.updates import UpdatePair
     from maskreg.catalog import Measurement
 
@@ -35,49 +34,27 @@ START = "start"
 """Key of a card's metadata that says whether training started at the source, bit for bit: yes, no or unknown."""
 
 
-@dataclass(frozen=True)
-class MaskComparison:
-    """What masks share.
+@dataclass(frozen=True, repr=False)
+class MaskComparison(Comparison):
+    """What masks share: ``pairs`` in the order of the masks, and of three masks or more ``matrix`` and ``consensus``.
 
     Attributes:
         masks: the masks, in the order in which they were given.
-        comparison: figures of every pair, consensus and stripes.
         recorded: measurements that were stored in the catalog.
         updates: the directions of every pair of updates; empty unless requested.
     """
 
-    masks: tuple[Named, ...]
-    comparison: Comparison
+    masks: tuple[Named, ...] = ()
     recorded: tuple[Measurement, ...] = ()
     notes: tuple[str, ...] = ()
     selection: Selection = ALL
     updates: tuple[UpdatePair, ...] = ()
 
-    @property
-    def pairs(self) -> tuple[PairOverlap, ...]:
-        """The overlap of every pair, in the order of the masks."""
-        return self.comparison.pairs
-
-    @property
-    def matrix(self) -> PairMatrix | None:
-        """The pairs beside each other, with answers that hold for all of them together; None for two masks."""
-        return self.comparison.matrix
-
-    @property
-    def consensus(self) -> Consensus | None:
-        """How many coordinates are in how many masks; None for two masks."""
-        return self.comparison.consensus
-
-    @property
-    def stripes(self) -> tuple[Mapping[str, Stripes], ...]:
-        """For each mask, the rows and columns of its matrices that move together, by name; empty unless requested."""
-        return self.comparison.stripes
-
     def __repr__(self) -> str:
         sentence = self.pairs[0].verdict.sentence if self.matrix is None else self.matrix.sentence
         return f"<MaskComparison of {counted(len(self.masks), 'mask')}: {sentence}>"
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """What ``--json`` prints: exact numbers, undefined ones null."""
         rows = [
             {
@@ -92,7 +69,7 @@ class MaskComparison:
         return {
             "masks": rows,
             "selection": self.selection.to_json(),
-            **self.comparison.to_json(),
+            **super().to_json(),
             "updates": [pair.to_json() for pair in self.updates],
             "recorded": plain(self.recorded),
         }
@@ -169,7 +146,7 @@ def compare(
                     ancestries=ancestries,
                     progress=progress,
                 )
-        result = MaskComparison(operands, comparison, selection=selection, updates=moves)
+        result = MaskComparison(**vars(comparison), masks=operands, selection=selection, updates=moves)
         return keep(result, workspace=space) if record else result
 
 
@@ -208,5 +185,5 @@ def keep(result: MaskComparison, *, workspace: Workspace | None = None) -> MaskC
         MaskregError: there is no catalog, or it cannot be written.
     """
     with opened(workspace) as space:
-        recorded, notes = record_overlaps(space.local, result.comparison, result.masks, result.selection)
+        recorded, notes = record_overlaps(space.local, result, result.masks, result.selection)
     return replace(result, recorded=recorded, notes=notes)

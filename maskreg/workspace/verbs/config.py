@@ -19,7 +19,7 @@ class Setting(Result):
     Attributes:
         key: dotted key, such as ``jobs`` or ``remotes.lab.url``.
         value: its value as text.
-        origin: a flag, an environment variable, the path of the configuration file, or ``default``.
+        origin: an environment variable, the path of the configuration file, or ``default``.
     """
 
     key: str

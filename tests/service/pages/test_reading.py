@@ -320,7 +320,7 @@ def test_without_the_source_the_page_says_who_can_offer_it(
         text = TestClient(create_app(service), "http://localhost").get(PAIR).text
         assert "maskreg serve --sources" in section(text, "source") and "--source " not in text
     jobs = JobConfig(
-        Settings.load(flags={"home": str(folder)}),
+        Settings.load(home=str(folder)),
         *(None, ""),
         (home.parent,),
         tmp_path / "outputs",

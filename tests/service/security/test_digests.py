@@ -64,7 +64,7 @@ REFUSED = [404, 404, 422, 404, 404, 404]
 
 
 def test_what_was_sent_and_not_named_yet_is_named_by_its_sender_alone(site: Site, tmp_path: Path) -> None:
-    with maskreg.Workspace(Settings.load(flags={"home": str(tmp_path / "ada")})) as space:
+    with maskreg.Workspace(Settings.load(home=str(tmp_path / "ada"))) as space:
         target = {name: moved(tensor, 0.3, 9) for name, tensor in SOURCE.items()}
         pair = make_checkpoint(tmp_path / "source", SOURCE), make_checkpoint(tmp_path / "target", target)
         digest = maskreg.extract(*pair, "team/sent:v1", workspace=space).digest
