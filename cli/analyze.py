@@ -24,11 +24,7 @@ METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "proj
     example="""
     maskreg analyze qwen3-8b-opd
     maskreg analyze qwen3-8b-opd --source ./Qwen3-8B --target ./fp32-masters --device cuda --by layer
-    maskreg analyze qwen3-8b-opd-analysis --by module --verbose
-    maskreg analyze qwen3-8b-opd --role qkvo --preset geo --name geo
-    maskreg analyze --trajectory ./Qwen3-8B ./out/step-100 ./out/step-200 ./out/step-300
     maskreg analyze --trajectory ./Qwen3-8B 's3://team/out/step-*' --json
-    maskreg analyze --trajectory ./Qwen3-8B ./out/step-100 ./out/step-200 --metrics angles --by role
     maskreg analyze qwen3-8b-opd --paper dssu --paper geo
     maskreg analyze --explain stable_rank
     """,

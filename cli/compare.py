@@ -20,10 +20,8 @@ from .values import REFS, SHARE, explanation, selecting
     cls=Command,
     example="""
     maskreg compare qwen3-8b-opd qwen3-8b-rlvr
-    maskreg compare qwen3-8b-opd qwen3-8b-rlvr --verbose
     maskreg compare qwen3-8b-opd qwen3-8b-rlvr --source ./Qwen3-8B --by role --record
     maskreg compare math-opd math-rlvr --updates --role ffn --layers 0-11
-    maskreg compare seed-1 seed-2 seed-3 --stripes --json
     maskreg compare 'team/qwen3-8b-opd:step-*' --json
     maskreg compare --explain headroom
     """,

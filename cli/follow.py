@@ -25,7 +25,6 @@ _PASSING = (UnavailableError, TryAgainError, NotFoundError)
 @click.command(
     cls=Command,
     example="""
-    maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served
     maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served --once
     maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served --every 1 | xargs -n 1 ./reload
     maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served --notify http://localhost:30000/update_weights_from_disk

@@ -42,7 +42,6 @@ def _column_options(function: Any) -> Any:
     example="""
     maskreg list qwen3 --method opd --density 0.4..0.6 --sort density
     maskreg list --remote lab --ffn-lift 1.05.. --json
-    maskreg list team/qwen3-8b-opd
     maskreg list 'team/*' --columns ref,density,created
     maskreg list -q --limit 1 | maskreg apply -
     """,

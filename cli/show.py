@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     example="""
     maskreg show qwen3-8b-opd
     maskreg show team/qwen3-8b-opd:v3 --remote lab --json
-    maskreg show qwen3-8b-opd --by module --verbose
     maskreg show qwen3-8b-opd --by layer --role q_proj,o_proj --layers 0-11
     maskreg pull qwen3-8b-opd | maskreg show -
     maskreg show qwen3-8b-opd --manifest | sha256sum

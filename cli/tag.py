@@ -131,7 +131,6 @@ def restore(output: Output, ref: Ref, remote: str | None) -> None:
     example="""
     maskreg annotate qwen3-8b-opd --family qwen3-8b --license apache-2.0
     maskreg annotate qwen3-8b-opd --meta teacher=qwen3-32b --meta seed=17
-    maskreg annotate qwen3-8b-opd --meta seed=
     maskreg annotate qwen3-8b-opd --readme README.md
     """,
 )
