@@ -12,7 +12,7 @@ from maskreg.words import counted, human_bytes
 from maskreg.workspace import verbs
 
 from .command import Command, workspace
-from .jobs import on_server, refuse_here_only, tell_submitted
+from .jobs import do_there, on_server
 from .output import Output
 from .values import OUT
 
@@ -49,7 +49,10 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | No
     """
     output = ctx.ensure_object(Output)
     if remote is not None:
-        _on_server(output, remote, ref_text, revert=revert, wait=wait, **options)
+        if ref_text == "-":
+            raise click.UsageError("with --on, name the artifact as the server knows it")
+        request = {"artifact": Ref.parse(ref_text), "source": options.pop("source"), "output": options.pop("out")}
+        do_there(output, "apply", remote, {**request, "revert": revert}, {**options, "wait": wait})
         return
     if ref_text == "-" and sys.stdin.isatty():
         click.echo(ctx.get_help(), err=True)
@@ -62,18 +65,6 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | No
         artifact = named_or_piped(space, ref_text, progress)
         applied = verbs.apply.apply(artifact, revert=revert, **options, progress=progress, workspace=space)
     _tell(output, applied)
-
-
-def _on_server(output: Output, remote: str, ref_text: str, *, revert: bool, wait: bool, **options: Any) -> None:
-    if ref_text == "-":
-        raise click.UsageError("with --on, name the artifact as the server knows it")
-    source, name = options.pop("source"), options.pop("out")
-    refuse_here_only(device=options.pop("device") != "cpu", **options)
-
-    space = workspace(output)
-    ref = Ref.parse(ref_text)
-    job = verbs.jobs.submit("apply", remote, artifact=ref, source=source, output=name, revert=revert, workspace=space)
-    tell_submitted(output, space, job, wait=wait)
 
 
 def _tell(output: Output, applied: verbs.apply.Applied) -> None:

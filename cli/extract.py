@@ -10,7 +10,7 @@ import click
 from maskreg.workspace import verbs
 
 from .command import Command, workspace
-from .jobs import on_server, refuse_here_only, tell_submitted
+from .jobs import do_there, on_server
 from .output import Output
 from .values import FORCE, NAME, PAIR
 
@@ -64,12 +64,9 @@ def command(
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
     source, target = pair_of(checkpoints)
     if remote is not None:
-        refuse_here_only(meta=meta, device=options.pop("device") != "cpu")
-        refuse_here_only(**{name: options.pop(name) for name in ("allow_mismatch", "download", "with_code", "force")})
-
-        space = workspace(output)
-        job = verbs.jobs.submit("extract", remote, source=source, target=target, **options, workspace=space)
-        tell_submitted(output, space, job, wait=wait)
+        here = {name: options.pop(name) for name in ("device", "allow_mismatch", "download", "with_code", "force")}
+        request = {"source": source, "target": target, **options}
+        do_there(output, "extract", remote, request, {**here, "meta": meta, "wait": wait})
         return
     from maskreg.tensors.rules import parse_rule
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -136,16 +137,18 @@ on_server = several(
 """The options of every command that a server can do."""
 
 
-def refuse_here_only(**options: object) -> None:
-    """Refuse options that are about this machine, in a command that works on a server."""
-    for name, value in options.items():
-        if value:
+def do_there(output: Output, kind: str, remote: str, request: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Have a server do the work; follow the job to its end, and print what it made, or print its id alone.
+
+    Args:
+        here: the other options of the command: ``wait``, and options about this machine, which are refused.
+    """
+    for name, value in here.items():
+        if value and (name, value) != ("device", "cpu") and name != "wait":
             raise click.UsageError(f"--{name.replace('_', '-')} is about this machine; leave it out with --on")
-
-
-def tell_submitted(output: Output, space: Workspace, job: verbs.jobs.RemoteJob, *, wait: bool) -> None:
-    """Follow a job to its end, and print what it made; or print its id alone."""
-    if not wait:
+    space = workspace(output)
+    job = verbs.jobs.submit(kind, remote, workspace=space, **request)
+    if not here["wait"]:
         output.answer(job)
         output.note(f"submitted to {job.remote}; follow it: maskreg jobs show {job.id} --wait{_on(job)}")
         output.value(job.id)

@@ -12,7 +12,7 @@ from maskreg.words import counted, percent
 from maskreg.workspace import verbs
 
 from .command import Command, workspace
-from .jobs import on_server, refuse_here_only, tell_submitted
+from .jobs import do_there, on_server
 from .output import Output
 from .values import NAME, OUT, PAIR, REF, WEIGHT
 
@@ -81,7 +81,7 @@ def command(
         if len(dict(pairs)) < len(pairs):
             raise click.UsageError(f"{option} names {_repeated(pairs)} twice")
     if remote is not None:
-        _on_server(output, remote, refs, dict(weights), dict(settings), wait=wait, **options)
+        _on_server(output, remote, refs, dict(weights), dict(settings), {**options, "wait": wait})
         return
 
     with output.progress() as progress:
@@ -96,22 +96,17 @@ def _on_server(
     refs: Sequence[Ref],
     weights: dict[str, float],
     settings: dict[str, str],
-    **options: Any,
+    options: dict[str, Any],
 ) -> None:
-    kept = {name: options.pop(name) for name in ("name", "method", "source", "description")}
-    wait, device = options.pop("wait"), options.pop("device")
-    refuse_here_only(device=device != "cpu", **options)
-    if kept["name"] is None:
+    if options["name"] is None:
         raise click.UsageError("with --on, choose a --name for the artifact")
+    kept = {name: options.pop(name) for name in ("name", "method", "source", "description")}
     by_ref = {Ref.parse(text): weight for text, weight in weights.items()}
     if unknown := by_ref.keys() - set(refs):
         raise click.UsageError(f"--weight names {min(unknown)}, which is not merged")
-
-    space = workspace(output)
     in_order = [by_ref.get(ref, 1.0) for ref in refs] if weights else None
     given = {"artifacts": refs, "weights": in_order, "mask": settings.pop("mask", None), "settings": settings}
-    job = verbs.jobs.submit("merge", remote, workspace=space, **given, **kept)
-    tell_submitted(output, space, job, wait=wait)
+    do_there(output, "merge", remote, {**given, **kept}, options)
 
 
 def _repeated(pairs: Sequence[tuple[str, object]]) -> str:

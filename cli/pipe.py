@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import msgspec
 
-from maskreg.artifact.manifest import Count, Sha256
+from maskreg.artifact.manifest import Sha256
 from maskreg.digest import Digest
 from maskreg.document import checked, parse_object
 from maskreg.errors import BadRefError, DataError, FormatError, NotFoundError, PipeError
@@ -33,45 +33,18 @@ MAX_BYTES = 16 << 20
 """Maximum size of the piped input in bytes."""
 
 
-class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Which checkpoint the artifact is applied to."""
-
-    root: Sha256
-    hub: str = ""
-    params: Count = 0
-
-
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One artifact, as ``pull`` announces it.
+    """One artifact, as ``pull`` announces it; what else a line says is for people and other programs.
 
     Attributes:
         ref: the reference that was asked for.
         digest: the artifact.
-        kind: mask, delta, baseline or analysis.
-        size: bytes of all its objects.
-        source: the checkpoint that it is applied to.
-        path: where the sender's registry keeps it; a label for people, never opened.
         remote: name of the remote it came from; empty when it was local.
     """
 
     ref: str
     digest: Sha256
-    kind: Literal["mask", "delta", "baseline", "analysis"]
-    size: Count
-    source: SourceRecord
-    path: str = ""
     remote: Annotated[str, msgspec.Meta(max_length=255)] = ""
-
-    def check(self, manifest: Manifest) -> None:
-        """Compare what the pipe says with the artifact itself."""
-        claimed = (self.kind, self.size, self.source.root, self.source.params)
-        actual = (manifest.kind, manifest.size, manifest.source.root, manifest.source.params)
-        if claimed != actual:
-            raise PipeError(
-                f"the record of {self.ref} does not describe {Digest(self.digest).short}: "
-                f"kind, size and source are {claimed}, the artifact's {actual}",
-                piped="REF",
-            )
 
 
 def record(ref: Ref, digest: Digest, manifest: Manifest, *, path: str, remote: str) -> dict[str, object]:
@@ -172,9 +145,7 @@ def named_or_piped(workspace: Workspace, text: str, progress: Progress) -> Named
     if isinstance(record, Ref | Digest | ShortDigest):
         named = workspace.find(record)
     else:
-        artifact = _recorded(workspace, record, progress)
-        record.check(artifact.manifest)
-        named = Named(Ref.parse(record.ref), artifact, Card())
+        named = Named(Ref.parse(record.ref), _recorded(workspace, record, progress), Card())
     # The pipe cannot be read again, so next steps name what it named.
     context = click.get_current_context()
     words = [word for word in context.meta[ARGUMENTS] if word != "-"]

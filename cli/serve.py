@@ -11,7 +11,7 @@ from maskreg.extras import requiring
 
 from .command import Command
 from .output import Output
-from .values import DURATION, POSITIVE, SIZE, IntegerType
+from .values import DURATION, POSITIVE, IntegerType
 
 if TYPE_CHECKING:
     from maskreg.service.start import Started
@@ -41,14 +41,13 @@ if TYPE_CHECKING:
 @click.option("--sources", multiple=True, metavar="DIR", help="Folder of checkpoints for jobs to read (repeatable).")
 @click.option("--outputs", default="", metavar="DIR", help="Folder where jobs write checkpoints, as PROJECT/NAME.")
 @click.option("--job-time", type=DURATION, default="6h", show_default=True, help="How long a job may take.")
-@click.option("--job-space", type=SIZE, default="0", help="Room in --outputs for each project, such as 50GB.")
 @click.option("--rate", type=IntegerType(0), default=500, help="Requests a second of an account; 0: any number [500].")
 @click.option("--oidc-issuer", default="", metavar="URL", help="OpenID provider that people sign in with.")
 @click.option("--oidc-client-id", default="", metavar="ID", help="What the provider calls this server.")
 @click.option("--oidc-claim", default="groups", show_default=True, help="Claim that lists the groups of a user.")
 @click.option("--oidc-grant", "oidc_grants", multiple=True, metavar="GROUP=PROJECT:ROLE", help="Role of a group.")
 @click.pass_obj
-def command(output: Output, /, fresh: timedelta, job_time: timedelta, job_space: int, **options: Any) -> None:
+def command(output: Output, /, fresh: timedelta, job_time: timedelta, **options: Any) -> None:
     """Serve a registry to a team, with accounts, over HTTP.
 
     The first start prints a token for its admin, once; only its hash is kept. `maskreg login` takes it, and
@@ -68,8 +67,8 @@ def command(output: Output, /, fresh: timedelta, job_time: timedelta, job_space:
         from maskreg.service.start import Options, serve
         from maskreg.settings.credentials import is_loopback
 
-    job_limits: Any = {"job_seconds": job_time.total_seconds(), "job_bytes": job_space}
-    chosen = Options(**options, **job_limits, fresh_s=int(fresh.total_seconds()))
+    times: Any = {"fresh_s": int(fresh.total_seconds()), "job_seconds": job_time.total_seconds()}
+    chosen = Options(**options, **times)
     if not is_loopback(chosen.host):
         output.note(f"note: other machines can reach {chosen.host}; tokens travel in the clear without TLS in front")
     serve(chosen, lambda started: _tell(output, started))

@@ -57,12 +57,6 @@ def _duration(text: str) -> timedelta:
     return parse_duration(text)
 
 
-def _size(text: str) -> int:
-    from maskreg.settings.file import parse_size
-
-    return parse_size(text, "size")
-
-
 def _pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
@@ -166,7 +160,6 @@ NAME = Parsed("name", _name)
 TAG = Parsed("ref", Ref.parse)
 RANGE = Parsed("lo..hi", _range)
 DURATION = Parsed("duration", _duration)
-SIZE = Parsed("size", _size)
 PAIR = Parsed("key=value", _pair)
 SEED = IntegerType(0, (1 << 64) - 1)
 POSITIVE = IntegerType(1)

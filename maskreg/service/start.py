@@ -246,7 +246,6 @@ class Options:
     sources: tuple[str, ...] = ()
     outputs: str = ""
     job_seconds: float = LONGEST_S
-    job_bytes: int = 0
 
 
 def settings_of(options: Options) -> tuple[Settings, str | None]:
@@ -287,5 +286,5 @@ def job_config_of(options: Options, settings: Settings, remote: str | None) -> J
         raise UsageError(f"{outputs} is inside the registry", hint="choose a folder for --outputs outside of it")
     with creating(outputs):
         make_folder(outputs)
-    limits = (options.job_seconds, options.job_bytes)
-    return JobConfig(settings, remote, database_of(settings, remote), sources, outputs, *limits, options.signing_key)
+    parts = (settings, remote, database_of(settings, remote), sources, outputs)
+    return JobConfig(*parts, options.job_seconds, options.signing_key)

@@ -91,7 +91,11 @@ def test_a_job_that_is_not_waited_for_is_an_id(site: Site, run: Run) -> None:
         (["apply", "team/toy:v1", "--on", "lab", "--device", "cuda"], 2, "--device is about this machine"),
         (["apply", "team/toy:v1", "--on", "lab", "--source", "./base"], 2, "'./base' is not the name of a checkpoint"),
         (["apply", "team/toy:v1", "--on", "lab", "--source", "nothing"], 66, "offers no checkpoint called nothing"),
-        (["merge", "team/toy:v1", "--on", "lab", "--method", "linear", "-o", "x"], 2, "--out is about this machine"),
+        (
+            ["merge", "team/toy:v1", "--on", "lab", "--method", "linear", "--name", "team/x", "-o", "x"],
+            2,
+            "--out is about this machine",
+        ),
         (["extract", "base", "tuned", "--on", "lab", "--name", "team/x", "--meta", "a=b"], 2, "--meta is about this"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else None,

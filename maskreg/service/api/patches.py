@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
-from maskreg.artifact.manifest import Manifest, Side
+from maskreg.artifact.manifest import Manifest
 from maskreg.artifact.presence import part_lacking, read_manifest
 from maskreg.disk import occupied
 from maskreg.errors import NotFoundError, OutputExistsError, PartAbsentError, UsageError
@@ -29,7 +29,6 @@ from maskreg.service.jobs.config import JobConfig, clean_name
 from maskreg.service.jobs.queue import NewJob
 from maskreg.service.middleware import DocumentRoute
 from maskreg.store.chain import check_free
-from maskreg.tensors.info import ITEM_BYTES
 from maskreg.workspace.verbs.jobs import Job, JobState
 from maskreg.workspace.workspace import as_name
 
@@ -211,10 +210,8 @@ def _apply(service: Service, jobs: JobConfig, request: ApplyRequest, by: Princip
     output = f"{project}/{name}"
     if occupied(jobs.outputs / output):
         raise OutputExistsError(output, reason="on the server", hint="choose another output")
-    size = _bytes_of(manifest.source if request.revert else manifest.target)
-    jobs.check_room(project, size)
     values = {"artifact": str(pinned), "source": request.source, "output": name, "revert": request.revert}
-    return NewJob("apply", project, by.name, output, {**values, "bytes": size})
+    return NewJob("apply", project, by.name, output, values)
 
 
 def _merge(service: Service, jobs: JobConfig, request: MergeRequest, by: Principal) -> NewJob:
@@ -260,9 +257,3 @@ def _pinned(service: Service, ref: Ref) -> tuple[Ref, Manifest]:
         raise NotFoundError(f"{ref.with_tag(ref.tag)} never was {ref.digest.short}", history=ref)
     digest = registry.resolve(ref).digest
     return ref.pinned(digest), read_manifest(registry.store, digest)[1]
-
-
-def _bytes_of(side: Side) -> int:
-    if side.cast:
-        return side.params * ITEM_BYTES[side.cast]
-    return sum(ITEM_BYTES[dtype] * count for dtype, count in side.dtypes.items())

@@ -7,11 +7,10 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from maskreg.errors import ConfigError, NotFoundError, QuotaError, UsageError
+from maskreg.errors import ConfigError, NotFoundError, UsageError
 from maskreg.registry.keys import PrivateKeys, read_private_key, service_key
 from maskreg.settings import Settings
 from maskreg.signature import PrivateKey
-from maskreg.words import human_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?", re.ASCII)
 _ATTEMPTS = ".attempts"
@@ -38,7 +37,6 @@ class JobConfig:
         sources: folders whose subfolders are checkpoints that jobs can read; clients cannot give paths.
         outputs: the folder where checkpoints are written, as ``PROJECT/NAME``.
         seconds: the longest that an attempt can take.
-        project_bytes: the most that the checkpoints of a project can have together; 0 for any size.
     """
 
     settings: Settings
@@ -47,7 +45,6 @@ class JobConfig:
     sources: tuple[Path, ...]
     outputs: Path
     seconds: float = LONGEST_S
-    project_bytes: int = 0
     signing_key: str = "none"
 
     @property
@@ -72,19 +69,6 @@ class JobConfig:
             known = ", ".join(list(offered)[:20]) or "none"
             raise NotFoundError(f"this server offers no checkpoint called {name}", hint=f"it offers: {known}")
         return offered[name]
-
-    def check_room(self, project: str, size: int) -> None:
-        """Check that the checkpoints of a project leave room for one more of ``size`` bytes."""
-        limit = self.project_bytes
-        if not limit:
-            return
-        used = sum(path.stat().st_size for path in (self.outputs / project).rglob("*") if path.is_file())
-        if used + size > limit:
-            have = f"{human_bytes(used)} of {human_bytes(limit)}"
-            raise QuotaError(
-                f"the outputs of project {project} have {have}, and this one needs {human_bytes(size)}",
-                hint="ask the operator to delete outputs",
-            )
 
 
 def signer_of(signing_key: str, settings: Settings, remote: str | None) -> PrivateKey | None:

@@ -199,7 +199,6 @@ def _written(attempt: Attempt, checkpoint: Path) -> Result:
     before, after = manifest.source, manifest.target
     if request["revert"]:
         before, after = after, before
-    attempt.config.check_room(attempt.job.project, request["bytes"])
 
     def patch(path: Path) -> Applied:
         options = {"revert": request["revert"], "progress": attempt.reports, "workspace": attempt.space}

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations
 from string import ascii_uppercase
 from typing import Annotated, Any
 
@@ -109,11 +108,6 @@ def _compared(service: Service, refs: Sequence[Ref]) -> MaskComparison:
         result = _beside_source(service, refs)
     finally:
         _TURNS.release()
-    if result.matrix is not None:
-        # Each pair is, to the last digit, what the two masks alone give.
-        for numbers, pair in zip(combinations(range(len(key)), 2), result.pairs, strict=True):
-            masks = tuple(result.masks[number] for number in numbers)
-            _KEPT.put(tuple(key[number] for number in numbers), MaskComparison((pair,), None, (), masks=masks))
     return _KEPT.put(key, result)
 
 

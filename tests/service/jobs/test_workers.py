@@ -56,7 +56,7 @@ def site(large: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def submitted(site: Site) -> Job:
     ref = Ref.parse("team/large")
     pinned = str(ref.pinned(site.service.registry.resolve(ref).digest))
-    values = {"artifact": pinned, "source": "large", "output": "patched", "revert": False, "bytes": 0}
+    values = {"artifact": pinned, "source": "large", "output": "patched", "revert": False}
     return site.queue.submit(NewJob("apply", "team", "ada", "team/patched", values))
 
 

@@ -305,8 +305,6 @@ def test_more_than_two_have_a_heat_map_whose_cells_lead_to_pairs(
     # A baseline of the first has no answer beside it, and no color.
     assert [bool(color) for color, address in cells if "opd" in address and "random" in address] == [False, False]
     assert section(text, "consensus")
-    # Nothing is compared again, and each pair is as if the two had been compared alone.
-    monkeypatch.setattr(comparing, "compare_masks", None)
     assert sorted(client.get(address).status_code for address in links) == [200] * 3
     assert client.get(PAIR).text == alone
 
