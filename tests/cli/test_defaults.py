@@ -43,7 +43,11 @@ def test_quiet_prints_references_alone(run: Run, artifact: str, pair: tuple[Path
     done = run("extract", *pair, "--name", REF, "-q")
     assert (done.out, done.err) == (f"{REF}@{artifact}\n", "")
     assert run("show", artifact, "-q").out == f"{artifact}\n"
-    for command in (["remote", "add", "lab", tmp_path / "lab"], ["rm", REF, "-y"], ["remote", "default", "lab"]):
+    for command in (
+        ["remote", "add", "lab", tmp_path / "lab"],
+        ["rm", REF, "-y"],
+        ["config", "set", "default_remote", "lab"],
+    ):
         done = run(*command, "-q")
         assert (done.out, done.err) == ("", "")
     assert run("restore", REF, "-q").out == f"{REF}@{artifact}\n"
