@@ -93,8 +93,8 @@ def test_words_from_elsewhere_do_not_reach_the_terminal(run: Run) -> None:
 
 
 def test_a_path_is_escaped_at_a_terminal_only(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MASKREG_CONFIG", str(tmp_path / INVISIBLE / "config.toml"))
-    assert run("config", "path").out == f"{tmp_path / INVISIBLE / 'config.toml'}\n"
-    shown = at_terminal(200, "config", "path")
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / INVISIBLE))
+    assert run("config", "get", "home").out == f"{tmp_path / INVISIBLE}\n"
+    shown = at_terminal(200, "config", "get", "home")
     assert SHOWN.removeprefix("\\u202egpj.exe") in shown
     assert shown.isascii()
