@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from maskreg.workspace.workspace import Workspace
 
 
-_TIME = "%Y-%m-%d %H:%M:%S"
-
 STATES = ["queued", "running", "done", "failed", "canceled"]
 
 _ON = click.option("--on", "remote", metavar="SERVER", help="Server, as a remote is called [default: the default one].")
@@ -111,22 +109,11 @@ def _progress(job: verbs.jobs.RemoteJob) -> str:
 
 
 def _describe(output: Output, job: verbs.jobs.RemoteJob) -> None:
-    rows = [
-        ("job", job.id),
-        ("state", job.state + (f" by {job.canceled_by}" if job.canceled_by else "")),
-        ("kind", job.kind),
-        ("output", job.output),
-        ("project", job.project),
-        ("submitted", f"{job.created:{_TIME}} by {job.by}"),
-        *((name, f"{at:{_TIME}}") for name, at in (("started", job.started), ("finished", job.finished)) if at),
-        ("attempt", str(job.attempt)),
-    ]
+    facts = {**job.to_json(), **(job.result or {}), "error": (job.error or {}).get("title")}
     if progress := _progress(job):
         done, total = human_bytes(job.progress.done), human_bytes(job.progress.total)
-        rows.append(("progress", f"{job.progress.phase}: {done} of {total}, {progress}"))
-    rows += [(str(key), str(value)) for key, value in (job.result or {}).items() if isinstance(value, str | int)]
-    if job.error:
-        rows.append(("error", str(job.error.get("title"))))
+        facts["progress"] = f"{job.progress.phase}: {done} of {total}, {progress}"
+    rows = [(name.replace("_", " "), str(fact)) for name, fact in facts.items() if isinstance(fact, str | int) and fact]
     output.data("\n".join(table(rows, right=2)))
 
 

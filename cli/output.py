@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -161,7 +161,7 @@ class Output:
             return
         from .progress import Line
 
-        with Line(command, in_place=True, after_pipe=_follows_a_pipe()) as self.line:
+        with Line(command, in_place=True, after_pipe=is_pipe(sys.stdin)) as self.line:
             try:
                 yield
             finally:
@@ -183,9 +183,9 @@ class Output:
                 yield line
 
 
-def _follows_a_pipe() -> bool:
+def is_pipe(stream: TextIO | None) -> bool:
+    """Whether a stream of this process is a pipe; not where it is closed, or something of Python's that is no file."""
     try:
-        return sys.stdin is not None and stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode)
+        return stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):
-        # Stdin is closed, or something of Python's that is no file.
         return False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 from typing import Any
 
@@ -18,7 +16,7 @@ from maskreg.workspace import verbs
 
 from .command import Command, Group, workspace
 from .exits import failure
-from .output import Output
+from .output import Output, is_pipe
 from .table import table
 from .values import REF
 
@@ -49,7 +47,7 @@ def pull(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], only: 
         from maskreg.registry.pull import DEFAULT_PARTS
 
         options["parts"] = (only,) if only else DEFAULT_PARTS
-        options["to_apply"] = only is None and not output.json and _is_pipe()
+        options["to_apply"] = only is None and not output.json and is_pipe(sys.stdout)
         space = workspace(output)
         with output.progress() as progress:
             for ref in refs:
@@ -72,13 +70,6 @@ def pull(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], only: 
         from .pipe import end
 
         output.record(end(done))
-
-
-def _is_pipe() -> bool:
-    try:
-        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
-    except OSError:  # not a file
-        return False
 
 
 def _tell_pulled(output: Output, pulled: verbs.pull.Pulled, piped: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import click
 from maskreg.digest import Digest
 from maskreg.errors import BadRefError
 from maskreg.ref import Ref, is_pattern, parse_artifact
+from maskreg.settings.file import parse_duration
 
 from .output import Output
 from .table import paragraph
@@ -49,12 +49,6 @@ def _range(text: str) -> tuple[float, float]:
     from maskreg.catalog.query import parse_range
 
     return parse_range(text)
-
-
-def _duration(text: str) -> timedelta:
-    from maskreg.settings.file import parse_duration
-
-    return parse_duration(text)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -159,7 +153,7 @@ REFS = Parsed("refs", lambda text: text if is_pattern(text) else parse_artifact(
 NAME = Parsed("name", _name)
 TAG = Parsed("ref", Ref.parse)
 RANGE = Parsed("lo..hi", _range)
-DURATION = Parsed("duration", _duration)
+DURATION = Parsed("duration", parse_duration)
 PAIR = Parsed("key=value", _pair)
 SEED = IntegerType(0, (1 << 64) - 1)
 POSITIVE = IntegerType(1)

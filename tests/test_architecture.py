@@ -38,7 +38,6 @@ HOMES = {
     "huggingface_hub": {"checkpoint"},
     "keyring": {"settings"},
     "jinja2": {"reports", "service", "train"},
-    "PIL": {"reports"},
     "markdown_it": {"service"},
     "matplotlib": {"reports"},
     "nh3": {"service"},

@@ -34,16 +34,13 @@ from maskreg.reports.numbers import (
     matrix_numbers,
     spectra_numbers,
 )
-from maskreg.reports.pictures import Plot, compact, inline, png, svg
+from maskreg.reports.pictures import Plot, inline, svg
 from maskreg.reports.templates import Definitions, render
 from maskreg.reports.theme import DARK, LIGHT
 from maskreg.words import counted, percent
 
 MOST_OUTSIDE = 30
 """Maximum number of tensors to list that are outside the layers, the largest first."""
-
-SCREEN_DPI = 150
-"""Resolution of the pictures that a page offers for download."""
 
 MOST_LADDERS = 8
 """Maximum number of masks whose overlap is drawn."""
@@ -176,10 +173,7 @@ def address(media_type: str, data: bytes) -> str:
 
 
 def _drawn(plot: Plot) -> dict[str, Any]:
-    files = {
-        "svg": address("image/svg+xml", compact(svg(plot, LIGHT)).encode()),
-        "png": address("image/png", png(plot, LIGHT, SCREEN_DPI)),
-    }
+    files = {"svg": address("image/svg+xml", svg(plot, LIGHT).encode())}
     # Markup is not escaped again: Matplotlib escapes texts in SVG, which tests check.
     pictures = Markup(inline(plot))
     return {"title": plot.title, "alt": plot.alt, "pictures": pictures, "files": files, "numbers": plot.numbers}

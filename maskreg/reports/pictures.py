@@ -10,7 +10,6 @@ from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from PIL import Image
 
 from maskreg.analysis.comparison import PairOverlap
 from maskreg.disk import creating, filling, replacing
@@ -19,8 +18,6 @@ from maskreg.reports.numbers import Numbers
 from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Size, Theme, colored, style
 
 PNG_DPI = 200
-
-_COLORS = 256
 
 
 @dataclass(frozen=True)
@@ -58,16 +55,12 @@ def pdf(plot: Plot) -> bytes:
     return buffer.getvalue()
 
 
-def png(plot: Plot, theme: Theme, dpi: int = PNG_DPI) -> bytes:
-    """A plot as a PNG file with a palette of 256 colors: a third of the size, and no difference that is seen."""
+def png(plot: Plot, theme: Theme) -> bytes:
+    """A plot as a PNG file."""
     buffer = io.BytesIO()
     with mpl.rc_context(style(theme, _salt(plot, theme, WIDE))):
-        plot.draw(theme, WIDE).savefig(buffer, format="png", dpi=dpi)
-    packed = io.BytesIO()
-    with Image.open(buffer) as picture:
-        flat = picture.convert("RGB").quantize(_COLORS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-        flat.save(packed, format="png", optimize=True, dpi=(dpi, dpi))
-    return packed.getvalue()
+        plot.draw(theme, WIDE).savefig(buffer, format="png", dpi=PNG_DPI, metadata={"Software": "maskreg"})
+    return buffer.getvalue()
 
 
 def export(plots: Iterable[Plot], ladders: Mapping[str, PairOverlap], folder: Path) -> list[Path]:
@@ -101,46 +94,12 @@ def inline(plot: Plot) -> str:
     return "\n".join(_element(plot, size) for size in SIZES)
 
 
-def compact(svg: str) -> str:
-    """The same picture in half as many bytes: coordinates of a hundredth of a point, no name or group without use.
-
-    Texts stay what they are: only tags change, and the space between them.
-    """
-    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    kept = set(re.findall(r'(?:xlink:href="|url\()#([^")]*)', svg))
-
-    def shorten(tag: str) -> str:
-        tag = re.sub(r' id="([^"]*)"', lambda match: match[0] if match[1] in kept else "", tag)
-        tag = re.sub(r' transform="rotate\(-?0 [^"]*"', "", tag)
-        return _COORDINATES.sub(lambda match: _DIGITS.sub(r"\1", match[0]), tag.replace("\n", ""))
-
-    return _ungrouped(re.sub(r">\s+<", "><", re.sub(r"<[^>]*>", lambda tag: shorten(tag[0]), svg)).strip())
-
-
-def _ungrouped(svg: str) -> str:
-    """The same picture without groups that change nothing: ``<g><path/></g>`` is ``<path/>``."""
-    kept: list[bool] = []
-
-    def shorten(tag: str) -> str:
-        if tag == "</g>":
-            return tag if kept.pop() else ""
-        if not tag.endswith("/>"):
-            kept.append(tag != "<g>")
-        return "" if tag in ("<g>", "<g/>") else tag
-
-    return re.sub(r"</?g\b[^>]*>", lambda tag: shorten(tag[0]), svg)
-
-
-# More digits than these are below what a screen or a printer resolves.
-_DIGITS = re.compile(r"(?<![\w#.])(-?\d+\.\d\d)\d+")
-
-_COORDINATES = re.compile(r' (?:d|x|y)="[^"]*"|(?:rotate|translate)\([^)]*\)')
-
 _FONT = re.compile(r"font-family: [^;]*; ")
 
 
 def _element(plot: Plot, size: Size) -> str:
-    drawn = re.search(r"<svg .*</svg>", compact(svg(plot, LIGHT, size)), re.DOTALL)
+    bare = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg(plot, LIGHT, size), flags=re.DOTALL)
+    drawn = re.search(r"<svg .*</svg>", bare, re.DOTALL)
     if drawn is None:
         raise ValueError(f"{plot.name}: not an SVG document")
     prefix = f"{plot.name}-{size.name}-"

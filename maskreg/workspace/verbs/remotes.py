@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from maskreg.errors import ConfigError, MaskregError, NotAllowedError, UnauthenticatedError
 from maskreg.registry import Registry
@@ -18,24 +18,14 @@ from maskreg.workspace.workspace import Workspace, opened
 
 
 @dataclass(frozen=True)
-class NamedRemote(Result):
-    """A remote.
+class NamedRemote(Result, Remote):
+    """A remote, with what :class:`maskreg.settings.Remote` has.
 
     Attributes:
-        name: what it is called.
-        url: where its store is.
-        catalog: SQLAlchemy URL of its PostgreSQL catalog; empty when it has none.
-        options: how to talk to the store.
-        project_keys: public keys that sign projects there, as ``team=ed25519:<64 hex digits>``.
         default: it is the default remote.
     """
 
-    name: str
-    url: str
-    catalog: str
-    options: StoreOptions
-    project_keys: tuple[str, ...]
-    default: bool
+    default: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,8 +38,8 @@ class AddedRemote(NamedRemote):
         writable: False when its store may be listed and read, and not written to: pull works, push does not.
     """
 
-    create_only: str
-    writable: bool
+    create_only: str = "untried"
+    writable: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +51,7 @@ class CheckedRemote(AddedRemote):
         accepted: what was refused until now and is taken as it is: the registry, and each tag that went back.
     """
 
-    reason: str
+    reason: str = ""
     accepted: tuple[str, ...] = ()
 
     @property
@@ -133,8 +123,8 @@ def add(
             set_value(path, "default_remote", name if default else first)
         space.reload()
         is_default = space.settings.meant_remote == name
-        facts = (result.create_only, result.writable)
-        return AddedRemote(*_facts(remote), is_default, *facts)
+        tried: Any = {"create_only": result.create_only, "writable": result.writable}
+        return AddedRemote(**vars(remote), default=is_default, **tried)
 
 
 def list(*, workspace: Workspace | None = None) -> tuple[NamedRemote, ...]:
@@ -146,7 +136,7 @@ def list(*, workspace: Workspace | None = None) -> tuple[NamedRemote, ...]:
     with opened(workspace) as space:
         default = space.settings.meant_remote
         remotes = space.settings.remotes.values()
-        return tuple(NamedRemote(*_facts(r), r.name == default) for r in remotes)
+        return tuple(NamedRemote(**vars(r), default=r.name == default) for r in remotes)
 
 
 def remove(name: str, *, workspace: Workspace | None = None) -> None:
@@ -192,8 +182,7 @@ def check(
             registry.witness.check_registry(registry.uuid)
         try_catalog(remote)
         is_default = space.settings.meant_remote == remote.name
-        facts = (is_default, result.create_only, result.writable, result.reason)
-        return CheckedRemote(*_facts(remote), *facts, tuple(accepted))
+        return CheckedRemote(**vars(remote), **vars(result), default=is_default, accepted=tuple(accepted))
 
 
 def check_store(url: str, **place: str) -> None:
@@ -230,10 +219,6 @@ def probed(remote: Remote) -> Probe:
     """Try the store of a remote."""
     with Registry.remote(remote) as registry:
         return probe(registry.store)
-
-
-def _facts(remote: Remote) -> tuple[str, str, str, StoreOptions, tuple[str, ...]]:
-    return remote.name, remote.url, remote.catalog, remote.options, remote.project_keys
 
 
 def _catalog_to_upgrade(remote: Remote) -> ConfigError | None:
