@@ -15,13 +15,12 @@ from maskreg.analysis.comparison import ConsensusPicture, PairOverlap
 from maskreg.analysis.coverage import PRESETS
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.verdict import RULE
-from maskreg.flow.geometry.exponents import ByExponent
 from maskreg.glossary import GEOMETRY, explain
 from maskreg.ref import Card
 from maskreg.reports import words
 from maskreg.reports.curve import curve, growth, spectra
 from maskreg.reports.findings import Findings
-from maskreg.reports.geometry import STABLE, Summary, Trajectory
+from maskreg.reports.geometry import STABLE, Summary
 from maskreg.reports.heat import consensus_heat, headroom_map, heat_map
 from maskreg.reports.ladder import NOTE, document, ladder
 from maskreg.reports.modules import Grid
@@ -58,7 +57,11 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
     if findings.grid.cells:
         plots.append(density_plot(findings.grid))
     if findings.exponents is not None and findings.exponents.members.any():
-        plots.append(magnitude_plot(findings.exponents))
+        alt = (
+            "Density of the mask by exponent of the source's weights, against rounding alone; zero weights stand apart."
+        )
+        draw, numbers = partial(curve, findings.exponents), magnitude_numbers(findings.exponents)
+        plots.append(Plot("exponents", "Density by magnitude", alt, draw, numbers))
     if findings.matrix is not None:
         plots.append(matrix_plot(findings.matrix))
     plots += [consensus_plot(number, picture) for number, picture in enumerate(findings.consensus, start=1)]
@@ -67,7 +70,9 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
         draw, numbers = partial(spectra, findings.geometry), spectra_numbers(findings.geometry)
         plots.append(Plot("spectra", "Spectra of the median matrix", alt, draw, numbers))
     if findings.trajectory is not None and findings.trajectory.checkpoints:
-        plots.append(trajectory_plot(findings.trajectory))
+        alt = "Density, norm, stable rank and similarity to the final update over the checkpoints of the run."
+        draw, numbers = partial(growth, findings.trajectory), growth_numbers(findings.trajectory)
+        plots.append(Plot("trajectory", "Growth of the update", alt, draw, numbers))
     return {plot.name: plot for plot in plots}
 
 
@@ -80,12 +85,6 @@ def density_plot(grid: Grid) -> Plot:
     )
     draw, numbers = partial(heat_map, grid), density_numbers(grid)
     return Plot("density", "Density by layer and module, in percent", alt, draw, numbers)
-
-
-def magnitude_plot(exponents: ByExponent) -> Plot:
-    """The density of a mask by the magnitude of the source's weights."""
-    alt = "Density of the mask by exponent of the source's weights, against rounding alone; zero weights stand apart."
-    return Plot("exponents", "Density by magnitude", alt, partial(curve, exponents), magnitude_numbers(exponents))
 
 
 def matrix_plot(matrix: PairMatrix) -> Plot:
@@ -107,12 +106,6 @@ def consensus_plot(number: int, picture: ConsensusPicture) -> Plot:
     )
     draw, numbers = partial(consensus_heat, picture), consensus_numbers(picture.consensus)
     return Plot(f"consensus-{number}", f"Consensus of {counted(masks, 'mask')} in {name}", alt, draw, numbers)
-
-
-def trajectory_plot(run: Trajectory) -> Plot:
-    """The growth of an update over the checkpoints of a run, of which there is one or more."""
-    alt = "Density, norm, stable rank and similarity to the final update over the checkpoints of the run."
-    return Plot("trajectory", "Growth of the update", alt, partial(growth, run), growth_numbers(run))
 
 
 def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = None) -> str:

@@ -20,24 +20,14 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
-from maskreg.errors import BadRefError, NotAllowedError, NotFoundError, UsageError
-from maskreg.ref import Ref, printable
+from maskreg.errors import NotAllowedError, NotFoundError, UsageError
+from maskreg.ref import printable
 from maskreg.service.auth.database import AuditRow, GrantRow, PrincipalRow, ProjectRow, SessionRow, TokenRow
 from maskreg.service.auth.identity import grants_of
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Project, Role
+from maskreg.workspace.verbs.accounts import check_project
 
 _MAX_NAME = 128
-
-
-def check_project_name(name: str) -> None:
-    """Check the name of a project."""
-    fault = BadRefError(f"{name!r} is not a project", hint="write lower-case letters and digits, as in team-a")
-    try:
-        is_project = "/" not in name and Ref.parse(f"{name}/a").project == name
-    except BadRefError:
-        raise fault from None
-    if not is_project:
-        raise fault
 
 
 def check_name(name: str) -> None:
@@ -60,7 +50,7 @@ def existing_project(connection: Connection, name: str) -> Project:
 
 def insert_project(connection: Connection, name: str, by: Principal, public: bool = False) -> None:
     """Make a project whose name is free."""
-    check_project_name(name)
+    check_project(name)
     row = {"name": name, "public": public, "created_at": datetime.now(UTC), "created_by": by.name}
     connection.execute(insert(ProjectRow).values(**row))
     record(connection, by, "create project", project=name, subject=name, detail={"public": public})

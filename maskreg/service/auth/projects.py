@@ -21,7 +21,6 @@ from sqlalchemy import Connection, delete, select, update
 from maskreg.errors import NotAllowedError, NotFoundError, OutputExistsError
 from maskreg.service.auth.changes import (
     account,
-    check_project_name,
     drop_grant,
     ensure_project,
     existing_project,
@@ -33,6 +32,7 @@ from maskreg.service.auth.changes import (
 )
 from maskreg.service.auth.database import GrantRow, PrincipalRow, ProjectRow, Tables
 from maskreg.service.auth.roles import SYSTEM, Member, Principal, Project, Role, name_of
+from maskreg.workspace.verbs.accounts import check_project
 
 
 class Projects(Tables):
@@ -68,7 +68,7 @@ class Projects(Tables):
 
     def create(self, name: str, by: Principal, *, public: bool = False, reuse: bool = False) -> Project:
         """Make a project; ``reuse`` takes the name of one that was deleted."""
-        check_project_name(name)
+        check_project(name)
         with self._database.write() as connection:
             before = connection.execute(select(ProjectRow.deleted_at).where(ProjectRow.name == name)).first()
             if before is not None and before.deleted_at is None:

@@ -207,10 +207,15 @@ def revoke_token(token: str, *, server: str | None = None, workspace: Workspace 
         return _read(service, Token, service.call("DELETE", f"/tokens/{quote(token, safe='')}"))
 
 
+def check_project(name: str) -> str:
+    """The name of a project, checked."""
+    if "/" in name or Ref.parse(f"{name}/a").project != name:
+        raise BadRefError(f"{name!r} is not a project", hint="write lower-case letters and digits, as in team-a")
+    return name
+
+
 def _quoted(project: str) -> str:
-    if project != _EVERY_PROJECT and (project.count("/") or Ref.parse(f"{project}/a").project != project):
-        raise BadRefError(f"{project!r} is not a project", hint="write lower-case letters and digits, as in team-a")
-    return quote(project, safe="")
+    return quote(project if project == _EVERY_PROJECT else check_project(project), safe="")
 
 
 def _meant(settings: Settings, server: str | None) -> str:
