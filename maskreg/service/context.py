@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from maskreg.closing import Closing
 from maskreg.registry import Registry
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.openid import OpenId
@@ -26,7 +27,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True)
-class Service:
+class Service(Closing):
     """A server's parts. All are safe to use from many threads.
 
     Attributes:
@@ -64,12 +65,6 @@ class Service:
         """Close the registry and the accounts."""
         self.workspace.close()
         self.accounts.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def service_of(request: Request) -> Service:

@@ -22,8 +22,8 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.context import SpawnProcess
-from typing import Self
 
+from maskreg.closing import Closing
 from maskreg.errors import MaskregError, NotFoundError
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import Principal
@@ -49,7 +49,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 _log = logging.getLogger("maskreg.jobs")
 
 
-class Workers:
+class Workers(Closing):
     """So many workers, which end with this process; a context manager."""
 
     def __init__(self, config: JobConfig, count: int, *, act: Callable[..., None] = work) -> None:
@@ -73,12 +73,6 @@ class Workers:
         for thread in self._threads:
             thread.join()
         self._accounts.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _run(self) -> None:
         name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
