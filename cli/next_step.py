@@ -123,9 +123,7 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "seen": "maskreg show {ref}{on} --allow-rollback takes the tag as it is now",
         "artifact": _fetched,
     },
-    errors.FormatError: {
-        "no_trajectory": "maskreg analyze --trajectory SOURCE CHECKPOINT... --json > FILE",
-    },
+    errors.FormatError: {"no_trajectory": "maskreg analyze --trajectory SOURCE CHECKPOINT... --json > FILE"},
     errors.PipeError: {"piped": _piped},
     errors.BrokenChainError: {"circle": "maskreg tag REF@DIGEST TAG"},
     errors.ConflictError: {

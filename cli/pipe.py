@@ -101,10 +101,7 @@ def _object(line: bytes) -> dict[str, Any]:
     except DataError as error:
         raise PipeError(f"a line of the pipe is cut or not a record ({error})", piped="REF") from error
     if value.get("schema") not in (REF_SCHEMA, END_SCHEMA):
-        raise PipeError(
-            f"the pipe speaks {str(value.get('schema'))[:80]!r}, not {REF_SCHEMA}",
-            hint=upgrade_command(),
-        )
+        raise PipeError(f"the pipe speaks {str(value.get('schema'))[:80]!r}, not {REF_SCHEMA}", hint=upgrade_command())
     return value
 
 

@@ -4,13 +4,4 @@ from maskreg.settings.file import add_remote, checked, remove_remote, set_value
 from maskreg.settings.loading import Settings
 from maskreg.settings.remotes import DEFAULT_JOBS, Remote, StoreOptions
 
-__all__ = [
-    "DEFAULT_JOBS",
-    "Remote",
-    "Settings",
-    "StoreOptions",
-    "add_remote",
-    "checked",
-    "remove_remote",
-    "set_value",
-]
+__all__ = ["DEFAULT_JOBS", "Remote", "Settings", "StoreOptions", "add_remote", "checked", "remove_remote", "set_value"]

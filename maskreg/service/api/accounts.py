@@ -11,16 +11,7 @@ from pydantic import BaseModel, Field
 from maskreg.errors import UsageError
 from maskreg.service.access import Kept, Needs, ProjectReader, SignedIn, Visitor, Where
 from maskreg.service.api.models import Body
-from maskreg.service.auth.roles import (
-    EVERY_PROJECT,
-    Audited,
-    Principal,
-    Project,
-    Role,
-    RoleName,
-    name_of,
-    role_named,
-)
+from maskreg.service.auth.roles import EVERY_PROJECT, Audited, Principal, Project, Role, RoleName, name_of, role_named
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Served
 from maskreg.service.middleware import DocumentRoute
@@ -154,13 +145,7 @@ def create_token(service: Served, project: str, principal: ProjectOwner, body: T
 
 
 @router.get("/projects/{project}/audit")
-def project_audit(
-    service: Served,
-    project: str,
-    _: Admin,
-    before: Before = None,
-    limit: Limit = 100,
-) -> Items[Audited]:
+def project_audit(service: Served, project: str, _: Admin, before: Before = None, limit: Limit = 100) -> Items[Audited]:
     """What was changed in a project, newest first."""
     _check_exists(service, project)
     return Items(items=service.accounts.audit(project, before=before, limit=limit))
@@ -179,12 +164,7 @@ def revoke_token(service: Served, token: str, principal: Owner) -> Token:
 
 
 @router.get("/audit")
-def audit(
-    service: Served,
-    _: ServerAdmin,
-    before: Before = None,
-    limit: Limit = 100,
-) -> Items[Audited]:
+def audit(service: Served, _: ServerAdmin, before: Before = None, limit: Limit = 100) -> Items[Audited]:
     """What was changed on the server, newest first."""
     return Items(items=service.accounts.audit(before=before, limit=limit))
 

@@ -124,12 +124,7 @@ def _left_out(request: Request, principal: Principal) -> list[models.LeftOut]:
 
 
 @router.get("/artifacts/{digest}", response_model=models.Artifact)
-def artifact(
-    digest: DigestPath,
-    request: Request,
-    service: Served,
-    principal: SomeReader,
-) -> Response:
+def artifact(digest: DigestPath, request: Request, service: Served, principal: SomeReader) -> Response:
     """One artifact: its manifest, parts, size, tags that point to it, verification."""
     known = Digest(digest)
     query = visible(catalog.Query(digest=known, limit=_REFS), principal)

@@ -119,11 +119,7 @@ async def one(
 
 @router.get("/projects/{project}/refs/{name}/{tag}/history", response_model=History)
 def history(
-    ref: At,
-    paging: Annotated[Paging, Query()],
-    request: Request,
-    service: Served,
-    principal: ProjectReader,
+    ref: At, paging: Annotated[Paging, Query()], request: Request, service: Served, principal: ProjectReader
 ) -> Response:
     """What a tag pointed to over time, the newest first; of a removed tag as well."""
     scope = f"history {ref.path}"

@@ -149,10 +149,7 @@ def check_held(principal: Principal, held: Role, role: Role, scope: str) -> None
         state = f"{principal.name} has no role {scope or 'in any project'}"
     else:
         state = f"{principal.name} is {held.name.lower()} {scope or 'at most'}"
-    raise NotAllowedError(
-        f"{state}; this needs the role {needed}{'' if scope else ' in some project'}",
-        hint=ROLE_HINT,
-    )
+    raise NotAllowedError(f"{state}; this needs the role {needed}{'' if scope else ' in some project'}", hint=ROLE_HINT)
 
 
 def refuse_visitor(principal: Principal) -> None:

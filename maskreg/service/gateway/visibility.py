@@ -82,8 +82,7 @@ def check_may_verify(registry: Registry, principal: Principal, digest: Digest) -
     writes = any(principal.role(ref.project) >= Role.WRITER for ref in ever_named(registry, digest))
     if principal.server_role < Role.WRITER and not writes:
         raise NotAllowedError(
-            f"having the server verify {digest.short} needs the role writer in a project that names it",
-            hint=ROLE_HINT,
+            f"having the server verify {digest.short} needs the role writer in a project that names it", hint=ROLE_HINT
         )
 
 

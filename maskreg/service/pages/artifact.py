@@ -67,12 +67,7 @@ class _Shown:
 
 @router.get("/p/{project}/{reference}")
 def artifact(
-    request: Request,
-    service: Served,
-    project: str,
-    reference: str,
-    principal: ProjectReader,
-    tab: Tab = "card",
+    request: Request, service: Served, project: str, reference: str, principal: ProjectReader, tab: Tab = "card"
 ) -> HTMLResponse:
     """What a name points to: ``name``, ``name:tag``, or either with ``@sha256:`` and a digest that it once had."""
     ref = Ref.parse(f"{project}/{reference}")

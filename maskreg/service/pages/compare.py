@@ -50,10 +50,7 @@ _KEPT: Remembered[tuple[tuple[str, Digest | None], ...], MaskComparison] = Remem
 
 @router.get("/compare")
 def compare(
-    request: Request,
-    service: Served,
-    principal: Visitor,
-    ref: Annotated[list[str] | None, Query(max_length=64)] = None,
+    request: Request, service: Served, principal: Visitor, ref: Annotated[list[str] | None, Query(max_length=64)] = None
 ) -> HTMLResponse:
     """The overlap of two to eight masks; without them, a form to name them."""
     texts = [text.strip() for text in ref or () if text.strip()]
