@@ -9,19 +9,7 @@ from pathlib import Path
 
 import click
 
-from maskreg.errors import (
-    CannotCreateError,
-    ConfigError,
-    DataError,
-    MaskregError,
-    NotAllowedError,
-    NotFoundError,
-    TryAgainError,
-    UnavailableError,
-    UsageError,
-    WorkerError,
-    plain_facts,
-)
+from maskreg import errors
 
 from .next_step import next_step, of_command
 from .output import DeclinedError
@@ -33,16 +21,16 @@ BROKEN_PIPE = 141
 TERMINATED = 143
 
 EXITS: Mapping[type[BaseException], int] = {
-    UsageError: 2,
+    errors.UsageError: 2,
     click.ClickException: 2,
-    DataError: 65,
-    NotFoundError: 66,
-    UnavailableError: 69,
-    WorkerError: BUG,
-    CannotCreateError: 73,
-    TryAgainError: 75,
-    NotAllowedError: 77,
-    ConfigError: 78,
+    errors.DataError: 65,
+    errors.NotFoundError: 66,
+    errors.UnavailableError: 69,
+    errors.WorkerError: BUG,
+    errors.CannotCreateError: 73,
+    errors.TryAgainError: 75,
+    errors.NotAllowedError: 77,
+    errors.ConfigError: 78,
     DeclinedError: 1,
     click.Abort: INTERRUPTED,
     KeyboardInterrupt: INTERRUPTED,
@@ -115,17 +103,17 @@ def _described(error: BaseException, context: click.Context | None) -> Failure:
         names = {INTERRUPTED: "interrupted", TERMINATED: "terminated", BROKEN_PIPE: "broken pipe"}
         message = names.get(status, f"exit {status}")
         return Failure(message.upper().replace(" ", "_"), message, "", status)
-    if isinstance(error, OSError) and not isinstance(error, MaskregError) and (error.errno or 0) in _SYSTEM:
+    if isinstance(error, OSError) and not isinstance(error, errors.MaskregError) and (error.errno or 0) in _SYSTEM:
         status, code = _SYSTEM[error.errno or 0]
         if code == "NO_SPACE":
             return Failure(code, f"{error.filename or 'the output'}: {error.strerror}", "", status)
         return Failure(code, str(error), "", status)
-    if isinstance(error, FileNotFoundError) and not isinstance(error, MaskregError) and not _has_directory():
+    if isinstance(error, FileNotFoundError) and not isinstance(error, errors.MaskregError) and not _has_directory():
         return Failure("NOT_FOUND", "the current directory was deleted", "cd, and run the command again", 66)
     status = next((EXITS[kind] for kind in type(error).__mro__ if kind in EXITS), BUG)
-    if isinstance(error, MaskregError):
+    if isinstance(error, errors.MaskregError):
         with of_command(context):
-            return Failure(error.code, error.message, next_step(error), status, plain_facts(error.facts))
+            return Failure(error.code, error.message, next_step(error), status, errors.plain_facts(error.facts))
     if isinstance(error, click.ClickException):
         return Failure("USAGE", " ".join(error.format_message().split()).removesuffix("."), _help_line(error), status)
     if isinstance(error, DeclinedError):

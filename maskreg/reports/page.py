@@ -17,6 +17,7 @@ from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.verdict import RULE
 from maskreg.glossary import GEOMETRY, explain
 from maskreg.ref import Card
+from maskreg.reports import numbers as tables
 from maskreg.reports import words
 from maskreg.reports.curve import curve, growth, spectra
 from maskreg.reports.findings import Findings
@@ -24,15 +25,6 @@ from maskreg.reports.geometry import STABLE, Summary
 from maskreg.reports.heat import consensus_heat, headroom_map, heat_map
 from maskreg.reports.ladder import NOTE, document, ladder
 from maskreg.reports.modules import Grid
-from maskreg.reports.numbers import (
-    consensus_numbers,
-    density_numbers,
-    group_numbers,
-    growth_numbers,
-    magnitude_numbers,
-    matrix_numbers,
-    spectra_numbers,
-)
 from maskreg.reports.pictures import Plot, inline, svg
 from maskreg.reports.templates import Definitions, render
 from maskreg.reports.theme import DARK, LIGHT
@@ -60,18 +52,18 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
         alt = (
             "Density of the mask by exponent of the source's weights, against rounding alone; zero weights stand apart."
         )
-        draw, numbers = partial(curve, findings.exponents), magnitude_numbers(findings.exponents)
+        draw, numbers = partial(curve, findings.exponents), tables.magnitude_numbers(findings.exponents)
         plots.append(Plot("exponents", "Density by magnitude", alt, draw, numbers))
     if findings.matrix is not None:
         plots.append(matrix_plot(findings.matrix))
     plots += [consensus_plot(number, picture) for number, picture in enumerate(findings.consensus, start=1)]
     if findings.geometry is not None and findings.geometry.energies and findings.geometry.layers:
         alt = "Energy of the update in its largest directions, and stable rank by layer, against rounding alone."
-        draw, numbers = partial(spectra, findings.geometry), spectra_numbers(findings.geometry)
+        draw, numbers = partial(spectra, findings.geometry), tables.spectra_numbers(findings.geometry)
         plots.append(Plot("spectra", "Spectra of the median matrix", alt, draw, numbers))
     if findings.trajectory is not None and findings.trajectory.checkpoints:
         alt = "Density, norm, stable rank and similarity to the final update over the checkpoints of the run."
-        draw, numbers = partial(growth, findings.trajectory), growth_numbers(findings.trajectory)
+        draw, numbers = partial(growth, findings.trajectory), tables.growth_numbers(findings.trajectory)
         plots.append(Plot("trajectory", "Growth of the update", alt, draw, numbers))
     return {plot.name: plot for plot in plots}
 
@@ -83,7 +75,7 @@ def density_plot(grid: Grid) -> Plot:
         f"Heat map of the density of {counted(len(grid.modules), 'module')} in {counted(len(grid.layers), 'layer')}. "
         f"The highest is {percent(grid.cells[highest].density)}, of {highest[1]} in layer {highest[0]}."
     )
-    draw, numbers = partial(heat_map, grid), density_numbers(grid)
+    draw, numbers = partial(heat_map, grid), tables.density_numbers(grid)
     return Plot("density", "Density by layer and module, in percent", alt, draw, numbers)
 
 
@@ -93,7 +85,7 @@ def matrix_plot(matrix: PairMatrix) -> Plot:
         f"Heat map of the headroom of {counted(len(matrix.pairs), 'pair')} of {counted(len(matrix.names), 'mask')}, "
         "similar masks beside each other; the table below has every figure."
     )
-    draw, numbers = partial(headroom_map, matrix), matrix_numbers(matrix)
+    draw, numbers = partial(headroom_map, matrix), tables.matrix_numbers(matrix)
     return Plot("matrix", "Headroom of every pair, in percent", alt, draw, numbers)
 
 
@@ -104,7 +96,7 @@ def consensus_plot(number: int, picture: ConsensusPicture) -> Plot:
         f"Heat map of the consensus ratio of {counted(masks, 'mask')} in {name}, from "
         f"{percent(float(picture.ratios.min()))} to {percent(float(picture.ratios.max()))} by block."
     )
-    draw, numbers = partial(consensus_heat, picture), consensus_numbers(picture.consensus)
+    draw, numbers = partial(consensus_heat, picture), tables.consensus_numbers(picture.consensus)
     return Plot(f"consensus-{number}", f"Consensus of {counted(masks, 'mask')} in {name}", alt, draw, numbers)
 
 
@@ -140,7 +132,7 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
         anchor=lambda figure: explain(figure)[0].name,
         figures=_figures(findings),
         presets=PRESETS,
-        groups=group_numbers(findings.trajectory) if findings.trajectory else None,
+        groups=tables.group_numbers(findings.trajectory) if findings.trajectory else None,
         rank=rank if rank is not None and rank.median is not None and rank.null_median is not None else None,
         term=Definitions(),
         light=LIGHT,

@@ -21,17 +21,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import prometheus_client as prometheus
 from fastapi import FastAPI
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    REGISTRY,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-    start_http_server,
-)
 from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -117,25 +108,29 @@ def _tell(scope: Scope, route: str, status: int, seconds: float, size: int) -> N
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names the folder which workers share."""
 
-REQUESTS = Counter("maskreg_http_requests", "Requests that were answered.", ["method", "route", "status"])
-SECONDS = Histogram(
+REQUESTS = prometheus.Counter("maskreg_http_requests", "Requests that were answered.", ["method", "route", "status"])
+SECONDS = prometheus.Histogram(
     "maskreg_http_request_seconds",
     "Time to the end of an answer, in seconds.",
     ["method", "route"],
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
-BYTES = Counter("maskreg_http_response_bytes", "Bytes of answers.", ["method", "route"])
-IN_FLIGHT = Gauge("maskreg_http_requests_in_flight", "Requests that are worked on.", multiprocess_mode="livesum")
+BYTES = prometheus.Counter("maskreg_http_response_bytes", "Bytes of answers.", ["method", "route"])
+IN_FLIGHT = prometheus.Gauge(
+    "maskreg_http_requests_in_flight", "Requests that are worked on.", multiprocess_mode="livesum"
+)
 
 _RUN = ["ref"]
-RUN_AGE = Gauge(
+RUN_AGE = prometheus.Gauge(
     "maskreg_run_version_age_seconds",
     "Time since a run has published its latest version, in seconds.",
     _RUN,
     multiprocess_mode="livemostrecent",
 )
-RUN_REPLICAS = Gauge("maskreg_run_replicas", "Replicas that follow a run.", _RUN, multiprocess_mode="livemostrecent")
-RUN_LAG = Gauge(
+RUN_REPLICAS = prometheus.Gauge(
+    "maskreg_run_replicas", "Replicas that follow a run.", _RUN, multiprocess_mode="livemostrecent"
+)
+RUN_LAG = prometheus.Gauge(
     "maskreg_run_replica_lag",
     "Versions by which the replica of a run is behind that is furthest behind.",
     _RUN,
@@ -157,23 +152,23 @@ def show_runs(runs: Mapping[str, tuple[float, int, int]], gone: Collection[str])
                 gauge.remove(ref)
 
 
-MEDIA_TYPE = CONTENT_TYPE_LATEST
+MEDIA_TYPE = prometheus.CONTENT_TYPE_LATEST
 
 
 def exposed() -> bytes:
     """All metrics as text, of all workers where there are several."""
-    return generate_latest(_collected())
+    return prometheus.generate_latest(_collected())
 
 
 def listen(host: str, port: int) -> None:
     """Answer with the metrics on a port of their own, without a token."""
-    start_http_server(port, addr=host, registry=_collected())
+    prometheus.start_http_server(port, addr=host, registry=_collected())
 
 
-def _collected() -> CollectorRegistry:
+def _collected() -> prometheus.CollectorRegistry:
     if not os.environ.get(FOLDER):
-        return REGISTRY
-    registry = CollectorRegistry()
+        return prometheus.REGISTRY
+    registry = prometheus.CollectorRegistry()
     MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     return registry
 

@@ -23,42 +23,19 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import Scope
 
-from maskreg.errors import (
-    CannotCreateError,
-    ConfigError,
-    ConflictError,
-    DataError,
-    ImmutableTagError,
-    LimitError,
-    MaskregError,
-    NoSpaceError,
-    NotAllowedError,
-    NotFoundError,
-    OutputExistsError,
-    PreconditionError,
-    QuotaError,
-    RateLimitedError,
-    RefusedError,
-    StaleError,
-    TryAgainError,
-    UnauthenticatedError,
-    UnavailableError,
-    UsageError,
-    WrongCheckpointError,
-    plain_facts,
-)
+from maskreg import errors
 from maskreg.service.observing import HEADER, request_id
 
 
-class ProviderError(UnavailableError):
+class ProviderError(errors.UnavailableError):
     """The OpenID provider does not answer, or answers something else."""
 
 
-class SilentError(UnavailableError):
+class SilentError(errors.UnavailableError):
     """Parts of the server that have not answered in time, by name."""
 
 
-class SlowError(UnavailableError):
+class SlowError(errors.UnavailableError):
     """The body of a request stopped coming."""
 
 
@@ -67,23 +44,23 @@ _log = logging.getLogger("maskreg.service.problems")
 _OPERATOR = "the operator finds the reason in the server's log"
 _LATER = f"try again in a moment; {_OPERATOR}"
 
-_FAULTS: dict[type[MaskregError], MaskregError | None] = {
-    MaskregError: None,
-    UnavailableError: UnavailableError("the server's store or database does not answer", hint=_LATER),
-    RefusedError: UnavailableError("the server's store or database refuses the server", hint=_OPERATOR),
-    ConfigError: ConfigError("the server is not set up for this", hint=_OPERATOR),
-    CannotCreateError: CannotCreateError("the server cannot write", hint=_OPERATOR),
-    NoSpaceError: NoSpaceError("the server has no space left", hint=_OPERATOR),
+_FAULTS: dict[type[errors.MaskregError], errors.MaskregError | None] = {
+    errors.MaskregError: None,
+    errors.UnavailableError: errors.UnavailableError("the server's store or database does not answer", hint=_LATER),
+    errors.RefusedError: errors.UnavailableError("the server's store or database refuses the server", hint=_OPERATOR),
+    errors.ConfigError: errors.ConfigError("the server is not set up for this", hint=_OPERATOR),
+    errors.CannotCreateError: errors.CannotCreateError("the server cannot write", hint=_OPERATOR),
+    errors.NoSpaceError: errors.NoSpaceError("the server has no space left", hint=_OPERATOR),
     # What these say is for the client.
     ProviderError: None,
     SilentError: None,
     SlowError: None,
-    QuotaError: None,
-    OutputExistsError: None,
+    errors.QuotaError: None,
+    errors.OutputExistsError: None,
 }
 
 
-def public_of(error: MaskregError) -> MaskregError:
+def public_of(error: errors.MaskregError) -> errors.MaskregError:
     """What clients hear in place of an error of the server's own parts, which is logged; any other error as it is.
 
     The texts of both can still hold paths: see :func:`without_paths`.
@@ -91,7 +68,7 @@ def public_of(error: MaskregError) -> MaskregError:
     fault = next(_FAULTS[kind] for kind in type(error).__mro__ if kind in _FAULTS)
     if fault is None:
         return error
-    _log.error("%s", error, extra={"fields": {"next": error.hint, **plain_facts(error.facts)}})
+    _log.error("%s", error, extra={"fields": {"next": error.hint, **errors.plain_facts(error.facts)}})
     return fault
 
 
@@ -118,27 +95,27 @@ MEDIA_TYPE = "application/problem+json"
 AsPage: TypeAlias = Callable[[Request, int, str, str, str], Response | None]
 """From a request, a status, what is wrong, its code and the next step to a page; None for who reads none."""
 
-STATUS: dict[type[MaskregError], int] = {
-    MaskregError: 500,
-    UsageError: 422,
-    DataError: 422,
-    LimitError: 413,
-    NotFoundError: 404,
-    UnavailableError: 503,
+STATUS: dict[type[errors.MaskregError], int] = {
+    errors.MaskregError: 500,
+    errors.UsageError: 422,
+    errors.DataError: 422,
+    errors.LimitError: 413,
+    errors.NotFoundError: 404,
+    errors.UnavailableError: 503,
     SlowError: 408,
-    CannotCreateError: 500,
-    OutputExistsError: 409,
-    NoSpaceError: 507,
-    QuotaError: 507,
-    TryAgainError: 503,
-    RateLimitedError: 429,
-    ConflictError: 409,
-    StaleError: 412,
-    PreconditionError: 428,
-    NotAllowedError: 403,
-    ImmutableTagError: 409,
-    UnauthenticatedError: 401,
-    ConfigError: 500,
+    errors.CannotCreateError: 500,
+    errors.OutputExistsError: 409,
+    errors.NoSpaceError: 507,
+    errors.QuotaError: 507,
+    errors.TryAgainError: 503,
+    errors.RateLimitedError: 429,
+    errors.ConflictError: 409,
+    errors.StaleError: 412,
+    errors.PreconditionError: 428,
+    errors.NotAllowedError: 403,
+    errors.ImmutableTagError: 409,
+    errors.UnauthenticatedError: 401,
+    errors.ConfigError: 500,
 }
 """HTTP status by kind of error; a kind that is not listed has the status of the nearest one above it."""
 
@@ -150,24 +127,24 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _DESCRIBED = "what can be asked, and how, is described at /docs"
 
 
-NEXT: dict[type[MaskregError], dict[str, str]] = {
-    MaskregError: {
+NEXT: dict[type[errors.MaskregError], dict[str, str]] = {
+    errors.MaskregError: {
         "history": "GET /api/v1/projects/{history.project}/refs/{history.name}/{history.tag}/history tells it",
         "project": "GET /api/v1/artifacts?project={project} lists them",
     },
-    NotFoundError: {
+    errors.NotFoundError: {
         "removed": "an admin of the project can restore it",
         "similar": "GET /api/v1/artifacts?text={similar} lists similar names",
         "remote": "GET /api/v1/artifacts lists what is there",
     },
-    LimitError: {"compared": "compare them on a machine of your own: maskreg compare {compared}"},
-    UnauthenticatedError: {"": "send a token of this service: Authorization: Bearer TOKEN"},
-    WrongCheckpointError: {"job_sources": "GET /api/v1/sources lists them"},
+    errors.LimitError: {"compared": "compare them on a machine of your own: maskreg compare {compared}"},
+    errors.UnauthenticatedError: {"": "send a token of this service: Authorization: Bearer TOKEN"},
+    errors.WrongCheckpointError: {"job_sources": "GET /api/v1/sources lists them"},
 }
 """By class and fact, what a client can do; see the table of the command line, ``cli/next_step.py``."""
 
 
-def next_step(error: MaskregError) -> str:
+def next_step(error: errors.MaskregError) -> str:
     """What a client can do about an error: its hint, and a request; empty when there is nothing."""
     rows = ((fact, row) for kind in type(error).__mro__ for fact, row in NEXT.get(kind, {}).items())
     step = next((row.format_map(error.facts) for fact, row in rows if not fact or fact in error.facts), "")
@@ -194,13 +171,13 @@ def problem(
     return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
 
 
-def problem_of(error: MaskregError) -> JSONResponse:
+def problem_of(error: errors.MaskregError) -> JSONResponse:
     """The answer for an error that :func:`public_of` gave."""
     status, title, hint, more = _parts(error)
     return problem(status, title, code=error.code, hint=hint, **more)
 
 
-def _parts(error: MaskregError) -> tuple[int, str, str, dict[str, Any]]:
+def _parts(error: errors.MaskregError) -> tuple[int, str, str, dict[str, Any]]:
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     headers = {
         401: {"WWW-Authenticate": "Bearer"},
@@ -221,21 +198,21 @@ def install(app: FastAPI, as_page: AsPage) -> None:
         page = as_page(request, status, title, code, "" if hint == _DESCRIBED else hint)
         return page or problem(status, title, code=code, hint=hint, **more)
 
-    @app.exception_handler(MaskregError)
-    def _known(request: Request, error: MaskregError) -> Response:
+    @app.exception_handler(errors.MaskregError)
+    def _known(request: Request, error: errors.MaskregError) -> Response:
         public = public_of(error)
         status, title, hint, more = _parts(public)
         return answered(request, status, title, public.code, hint, **more)
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> Response:
-        if isinstance(error.__cause__, MaskregError):
+        if isinstance(error.__cause__, errors.MaskregError):
             # A body that a route refused while the framework read it.
             return _known(request, error.__cause__)
         headers = dict(error.headers) if error.headers else None
-        code, title = UsageError.code, f"the request cannot be read: {error.detail}"
+        code, title = errors.UsageError.code, f"the request cannot be read: {error.detail}"
         if error.status_code == 404:
-            code, title = NotFoundError.code, "there is nothing at this address"
+            code, title = errors.NotFoundError.code, "there is nothing at this address"
         elif error.status_code == 405:
             title = f"this address does not take {request.method}"
             # The framework names the methods of one route, and an address can have several.
@@ -245,18 +222,18 @@ def install(app: FastAPI, as_page: AsPage) -> None:
     @app.exception_handler(ClientDisconnect)
     def _gone(request: Request, _: ClientDisconnect) -> Response:
         # The client is gone; the log of requests shows this answer.
-        return problem(400, "the client disconnected before the request ended", code=UsageError.code)
+        return problem(400, "the client disconnected before the request ended", code=errors.UsageError.code)
 
     @app.exception_handler(Exception)
     def _unknown(request: Request, _: Exception) -> Response:
-        answer = answered(request, 500, "the server failed; its log says why", MaskregError.code)
+        answer = answered(request, 500, "the server failed; its log says why", errors.MaskregError.code)
         # The middleware that adds it to other answers is not reached by this one.
         answer.headers[HEADER] = request_id()
         return answer
 
     @app.exception_handler(RequestValidationError)
     def _malformed(request: Request, error: RequestValidationError) -> Response:
-        return answered(request, 422, sentence(error.errors()[0]), UsageError.code, _DESCRIBED)
+        return answered(request, 422, sentence(error.errors()[0]), errors.UsageError.code, _DESCRIBED)
 
 
 def is_taken(app: FastAPI, scope: Scope) -> bool:

@@ -19,17 +19,7 @@ from types import EllipsisType
 from sqlalchemy import Connection, delete, select, update
 
 from maskreg.errors import NotAllowedError, NotFoundError, OutputExistsError
-from maskreg.service.auth.changes import (
-    account,
-    drop_grant,
-    ensure_project,
-    existing_project,
-    insert_project,
-    keeping_admins,
-    new_account,
-    put_grant,
-    record,
-)
+from maskreg.service.auth import changes
 from maskreg.service.auth.database import GrantRow, PrincipalRow, ProjectRow, Tables
 from maskreg.service.auth.roles import SYSTEM, Member, Principal, Project, Role, name_of
 from maskreg.workspace.verbs.accounts import check_project
@@ -49,7 +39,7 @@ class Projects(Tables):
     def get(self, name: str) -> Project:
         """A project that was not deleted."""
         with self._database.read() as connection:
-            return existing_project(connection, name)
+            return changes.existing_project(connection, name)
 
     def ensure(self, name: str, by: Principal) -> None:
         """Make a project that is not there yet, on behalf of an admin of the server."""
@@ -57,14 +47,14 @@ class Projects(Tables):
             known = connection.execute(select(ProjectRow.deleted_at).where(ProjectRow.name == name)).first()
         if known is None or known.deleted_at is not None:
             with self._database.write() as connection:
-                ensure_project(connection, name, by)
+                changes.ensure_project(connection, name, by)
 
     def adopt(self, names: Iterable[str]) -> None:
         """Make projects that a registry has already, where none is known here; for the first start of a server."""
         with self._database.write() as connection:
             if connection.execute(select(ProjectRow.name).limit(1)).first() is None:
                 for name in sorted(set(names)):
-                    insert_project(connection, name, SYSTEM)
+                    changes.insert_project(connection, name, SYSTEM)
 
     def create(self, name: str, by: Principal, *, public: bool = False, reuse: bool = False) -> Project:
         """Make a project; ``reuse`` takes the name of one that was deleted."""
@@ -79,8 +69,8 @@ class Projects(Tables):
                     hint="an admin of the server can make it again with reuse",
                 )
             connection.execute(delete(ProjectRow).where(ProjectRow.name == name))
-            insert_project(connection, name, by, public)
-            return existing_project(connection, name)
+            changes.insert_project(connection, name, by, public)
+            return changes.existing_project(connection, name)
 
     def change(
         self,
@@ -99,22 +89,22 @@ class Projects(Tables):
             if not isinstance(limit, EllipsisType):
                 values[key] = limit
         with self._database.write() as connection:
-            existing_project(connection, name)
+            changes.existing_project(connection, name)
             if values:
                 connection.execute(update(ProjectRow).where(ProjectRow.name == name).values(**values))
-                record(connection, by, "change project", project=name, subject=name, detail=values)
-            return existing_project(connection, name)
+                changes.record(connection, by, "change project", project=name, subject=name, detail=values)
+            return changes.existing_project(connection, name)
 
     def delete(self, name: str, by: Principal) -> None:
         """Delete a project that has no artifacts any more; it loses its members, and its name stays taken."""
         with self._database.write() as connection:
-            existing_project(connection, name)
+            changes.existing_project(connection, name)
             for row in connection.execute(select(GrantRow.principal).where(GrantRow.project == name)).all():
-                drop_grant(connection, row.principal, name)
+                changes.drop_grant(connection, row.principal, name)
             now = datetime.now(UTC)
             closed = update(ProjectRow).where(ProjectRow.name == name).values(deleted_at=now, public=False)
             connection.execute(closed)
-            record(connection, by, "delete project", project=name, subject=name)
+            changes.record(connection, by, "delete project", project=name, subject=name)
 
 
 class Members(Tables):
@@ -135,23 +125,23 @@ class Members(Tables):
         """Give an account a role in a project, in place of its last one."""
         shown = name_of(role)
         with self._database.write() as connection:
-            ensure_project(connection, project, by)
-            principal = account(connection, name) or new_account(connection, name)
-            with keeping_admins(connection, project, f"making {name} {shown}"):
-                put_grant(connection, principal, project, role, by)
-            record(connection, by, "grant", project=project, subject=name, detail={"role": shown})
+            changes.ensure_project(connection, project, by)
+            principal = changes.account(connection, name) or changes.new_account(connection, name)
+            with changes.keeping_admins(connection, project, f"making {name} {shown}"):
+                changes.put_grant(connection, principal, project, role, by)
+            changes.record(connection, by, "grant", project=project, subject=name, detail={"role": shown})
         return next(member for member in self.of(project) if member.name == name)
 
     def revoke(self, project: str, name: str, by: Principal) -> None:
         """Take an account's role in a project, with its tokens for it and for all projects, and its sessions."""
         with self._database.write() as connection:
-            principal = account(connection, name)
+            principal = changes.account(connection, name)
             held = select(GrantRow.role).where(GrantRow.principal == principal, GrantRow.project == project)
             if principal is None or connection.execute(held).first() is None:
                 raise NotFoundError(f"{name} is no member of project {project}")
-            with keeping_admins(connection, project, f"taking the role of {name}"):
-                drop_grant(connection, principal, project)
-            record(connection, by, "revoke", project=project, subject=name)
+            with changes.keeping_admins(connection, project, f"taking the role of {name}"):
+                changes.drop_grant(connection, principal, project)
+            changes.record(connection, by, "revoke", project=project, subject=name)
 
 
 PROVIDER = Principal("OpenID provider", SYSTEM.grants)
@@ -189,9 +179,9 @@ def _account_of(connection: Connection, person: Person) -> tuple[str, str]:
     known = connection.execute(live.where(PrincipalRow.identity == person.identity)).first()
     if known is not None:
         return known.id, known.name
-    invited = account(connection, person.name)
+    invited = changes.account(connection, person.name)
     if invited is None:
-        return new_account(connection, person.name, person.identity), person.name
+        return changes.new_account(connection, person.name, person.identity), person.name
     free = update(PrincipalRow).where(PrincipalRow.id == invited, PrincipalRow.identity.is_(None))
     if not person.verified or connection.execute(free.values(identity=person.identity)).rowcount != 1:
         raise NotAllowedError(f"the name {person.name} belongs to another account of this server")
@@ -203,12 +193,12 @@ def _follow_groups(connection: Connection, id: str, name: str, grants: Mapping[s
     held = {project: (role, by) for project, role, by in connection.execute(rows)}
     for project, (_, by) in held.items():
         if by == PROVIDER.name and project not in grants:
-            drop_grant(connection, id, project)
-            record(connection, PROVIDER, "revoke", project=project, subject=name)
+            changes.drop_grant(connection, id, project)
+            changes.record(connection, PROVIDER, "revoke", project=project, subject=name)
     for project, role in grants.items():
         before, by = held.get(project, (Role.NONE, PROVIDER.name))
         # What an admin gave stays as it is.
         if by == PROVIDER.name and before != role:
-            ensure_project(connection, project, PROVIDER)
-            put_grant(connection, id, project, role, PROVIDER)
-            record(connection, PROVIDER, "grant", project=project, subject=name, detail={"role": name_of(role)})
+            changes.ensure_project(connection, project, PROVIDER)
+            changes.put_grant(connection, id, project, role, PROVIDER)
+            changes.record(connection, PROVIDER, "grant", project=project, subject=name, detail={"role": name_of(role)})

@@ -15,15 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, delete, func, insert, or_, select, update
 
 from maskreg.errors import NotAllowedError, NotFoundError
-from maskreg.service.auth.changes import (
-    account,
-    ensure_project,
-    keeping_admins,
-    new_account,
-    put_grant,
-    record,
-    revoke_tokens,
-)
+from maskreg.service.auth import changes
 from maskreg.service.auth.database import GrantRow, PrincipalRow, SessionRow, Tables, TokenRow
 from maskreg.service.auth.identity import Secret, by_session, grants_of, hashed
 from maskreg.service.auth.roles import EVERY_PROJECT, SYSTEM, Principal, Role, name_of
@@ -58,15 +50,15 @@ class Tokens(Tables):
         An owner who makes it keeps the role that they have.
         """
         with self._database.write() as connection:
-            is_new = ensure_project(connection, scope.project, by)
-            principal = account(connection, name)
+            is_new = changes.ensure_project(connection, scope.project, by)
+            principal = changes.account(connection, name)
             if principal is None:
-                principal = new_account(connection, name)
+                principal = changes.new_account(connection, name)
             elif principal != by.id and by.server_role < Role.ADMIN:
                 _refuse_speaking_for(connection, principal, name, scope.project)
             held = grants_of(connection, principal)
             if principal != by.id and max(held.get(scope.project, 0), held.get(EVERY_PROJECT, 0)) < scope.role:
-                put_grant(connection, principal, scope.project, scope.role, by)
+                changes.put_grant(connection, principal, scope.project, scope.role, by)
             return replace(_insert(connection, principal, name, scope, by), new_project=is_new)
 
     def list(self, *, project: str | None = None, principal: str | None = None, revoked: bool = False) -> list[Token]:
@@ -88,9 +80,9 @@ class Tokens(Tables):
             if row is None or (row["principal"] != by.id and by.role(row["project"]) < Role.ADMIN):
                 raise NotFoundError(f"there is no token {token}")
             now = datetime.now(UTC)
-            with keeping_admins(connection, row["project"], f"revoking token {token}"):
+            with changes.keeping_admins(connection, row["project"], f"revoking token {token}"):
                 connection.execute(update(TokenRow).where(TokenRow.id == token).values(revoked_at=now))
-            record(connection, by, "revoke token", project=row["project"], subject=token)
+            changes.record(connection, by, "revoke token", project=row["project"], subject=token)
             return _token({**row, "revoked_at": now})
 
     def first(self, *, anew: bool = False) -> NewToken | None:
@@ -102,9 +94,9 @@ class Tokens(Tables):
             runs = select(func.count()).select_from(GrantRow).where(GrantRow.project == EVERY_PROJECT)
             if connection.execute(runs.where(GrantRow.role >= int(Role.ADMIN))).scalar() and not anew:
                 return None
-            principal = account(connection, FIRST) or new_account(connection, FIRST)
-            revoke_tokens(connection, principal, None)
-            put_grant(connection, principal, EVERY_PROJECT, Role.ADMIN, SYSTEM)
+            principal = changes.account(connection, FIRST) or changes.new_account(connection, FIRST)
+            changes.revoke_tokens(connection, principal, None)
+            changes.put_grant(connection, principal, EVERY_PROJECT, Role.ADMIN, SYSTEM)
             return _insert(connection, principal, FIRST, Scope(EVERY_PROJECT, Role.ADMIN), SYSTEM)
 
     def used(self, token: str, before: datetime) -> None:
@@ -138,7 +130,7 @@ def _insert(connection: Connection, principal: str, name: str, scope: Scope, by:
     stored = {"principal": principal, "secret": hashed(secret.secret), "role": int(scope.role)}
     connection.execute(insert(TokenRow).values(**row, **stored))
     detail = {"name": name, "role": role}
-    record(connection, by, "create token", project=scope.project, subject=secret.id, detail=detail)
+    changes.record(connection, by, "create token", project=scope.project, subject=secret.id, detail=detail)
     return NewToken(**row, name=name, role=role, token=secret.text)
 
 
@@ -164,7 +156,7 @@ class Sessions(Tables):
         with self._database.write() as connection:
             connection.execute(delete(SessionRow).where(SessionRow.expires_at <= now))
             connection.execute(insert(SessionRow).values(**row, created_at=now, expires_at=now + LIFETIME))
-            record(connection, principal, "sign in", subject=principal.name)
+            changes.record(connection, principal, "sign in", subject=principal.name)
         return cookie
 
     def principal(self, cookie: str) -> Principal | None:
