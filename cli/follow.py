@@ -96,13 +96,7 @@ def _tell(output: Output, followed: verbs.follow.Followed) -> None:
     output.value(str(followed.out.resolve()))
 
 
-@click.command(
-    cls=Command,
-    example="""
-    maskreg replicas lab/run http://rollout-1:8000 http://rollout-2:8000
-    maskreg replicas lab/run http://127.0.0.1:8000 --remote team --json
-    """,
-)
+@click.command(cls=Command, example="maskreg replicas lab/run http://rollout-1:8000 http://rollout-2:8000")
 @click.argument("ref", type=TAG, metavar="REF")
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
 @click.option("--remote", metavar="NAME", help="Remote that has REF [default: the local registry].")

@@ -30,13 +30,7 @@ def command() -> None:
     """List, follow and stop jobs of a server."""
 
 
-@command.command(
-    "list",
-    example="""
-    maskreg jobs list --on lab
-    maskreg jobs list --on lab --project team --state running --json
-    """,
-)
+@command.command("list", example="maskreg jobs list --on lab --project team --state running --json")
 @_ON
 @click.option("--project", metavar="PROJECT", help="Jobs of this project only.")
 @click.option("--state", "states", type=click.Choice(STATES), multiple=True, help="In this state only (repeatable).")
@@ -61,12 +55,7 @@ def list_(output: Output, /, remote: str | None, project: str | None, states: tu
         output.note("no jobs")
 
 
-@command.command(
-    example="""
-    maskreg jobs show 4be0c1d2e3f40516 --on lab
-    maskreg jobs show 4be0c1d2e3f40516 --on lab --wait
-    """
-)
+@command.command(example="maskreg jobs show 4be0c1d2e3f40516 --on lab --wait")
 @click.argument("id")
 @_ON
 @click.option("--wait", is_flag=True, help="Follow it to its end; fails if the job does.")

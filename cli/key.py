@@ -34,12 +34,7 @@ def command() -> None:
     """Manage the keys that sign tags."""
 
 
-@command.command(
-    example="""
-    maskreg key create team --remote lab
-    maskreg key create team --remote lab --fresh 7d
-    """
-)
+@command.command(example="maskreg key create team --remote lab --fresh 7d")
 @click.argument("project")
 @_REMOTE
 @_FRESH

@@ -19,13 +19,7 @@ _SERVER = click.option("--server", metavar="URL", help="URL or remote of the ser
 _EXPIRY = Parsed("duration", lambda text: None if text == "never" else parse_duration(text))
 
 
-@click.command(
-    cls=Command,
-    example="""
-    maskreg login https://masks.lab.example --token-stdin < token
-    maskreg login http://127.0.0.1:8470
-    """,
-)
+@click.command(cls=Command, example="maskreg login https://masks.lab.example --token-stdin < token")
 @click.argument("url")
 @click.option("--token-stdin", "from_stdin", is_flag=True, help="Read the token from standard input.")
 @click.pass_obj
@@ -81,12 +75,7 @@ def token() -> None:
     """Make, list and revoke tokens of a service."""
 
 
-@token.command(
-    example="""
-    maskreg token create --project team --role writer --name ada --expires 30d
-    maskreg token create --project team --role reader --json
-    """
-)
+@token.command(example="maskreg token create --project team --role writer --name ada --expires 30d")
 @click.option("--project", required=True, help="Project that it is for; '*' for all projects.")
 @click.option("--role", type=click.Choice(["reader", "writer", "admin"]), required=True, help="Its highest role.")
 @click.option("--name", help="Whose it is, recorded as the writer of tags [default: your own name].")

@@ -16,13 +16,7 @@ from .values import FOLDER
 _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
 
-@click.command(
-    cls=Command,
-    example="""
-    maskreg doctor
-    maskreg doctor ./checkpoints
-    """,
-)
+@click.command(cls=Command, example="maskreg doctor ./checkpoints")
 @click.argument("directory", required=False, type=FOLDER)
 @click.pass_context
 def doctor(ctx: click.Context, directory: Path | None) -> None:

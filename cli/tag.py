@@ -163,13 +163,7 @@ def annotate(
             output.data(printable(f"{name:<12} {shown}"))
 
 
-@click.command(
-    cls=Command,
-    example="""
-    maskreg log qwen3-8b-opd
-    maskreg log team/qwen3-8b-opd:v3 --remote lab --json
-    """,
-)
+@click.command(cls=Command, example="maskreg log team/qwen3-8b-opd:v3 --remote lab --json")
 @click.argument("ref", type=REF)
 @click.option("--remote", help="Look on a remote, not in the local registry.")
 @click.option("--allow-rollback", is_flag=True, help="With --remote: take its tag as it is, even if its log went back.")

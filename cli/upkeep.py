@@ -19,13 +19,7 @@ if TYPE_CHECKING:
     from maskreg.registry.collect import Collected, Garbage
 
 
-@click.command(
-    cls=Command,
-    example="""
-    maskreg gc --dry-run
-    maskreg gc --remote lab --grace 30d
-    """,
-)
+@click.command(cls=Command, example="maskreg gc --remote lab --grace 30d")
 @click.option("--grace", type=DURATION, default="7d", help="Keep what was written or lost its tag since then [7d].")
 @click.option("-n", "--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @click.option("--remote", help="Collect on a remote, not in the local registry.")
