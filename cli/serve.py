@@ -67,6 +67,8 @@ def command(output: Output, /, fresh: timedelta, job_time: timedelta, **options:
         from maskreg.service.start import Options, serve
         from maskreg.settings.credentials import is_loopback
 
+    if not job_time:
+        raise click.UsageError("--job-time has to be longer than 0s")
     times: Any = {"fresh_s": int(fresh.total_seconds()), "job_seconds": job_time.total_seconds()}
     chosen = Options(**options, **times)
     if not is_loopback(chosen.host):
