@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -51,7 +53,7 @@ NEED_TORCH = [
         "flow/geometry/test_analysis.py",
         "flow/geometry/test_selected.py",
     ),
-    *("flow/geometry/test_papers.py", "flow/geometry/test_trajectory.py", "test_reproduce.py"),
+    *("flow/geometry/test_papers.py", "flow/geometry/test_trajectory.py"),
 ]
 """Folders and files that need torch as a whole. In others, single tests do: those are marked with ``torch``."""
 
@@ -117,6 +119,16 @@ def pytest_report_header() -> list[str]:
     return lines
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    # What is imported stays: searching it for garbage takes a third of the time.
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     fast = config.getoption("--fast")
     left_out = {
@@ -137,13 +149,21 @@ def _rank(item: pytest.Item) -> int:
     return next((rank for rank, first in enumerate(LONGEST) if path.startswith(first)), len(LONGEST))
 
 
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    # Their numbers are counted here: pytest would list all earlier folders for each test.
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     # No test reads or writes what the person who runs it has: settings, caches, credentials.
     for name in list(os.environ):
         if name.startswith(_FOREIGN) and name != VARIABLE:
             monkeypatch.delenv(name)
-    home: Path = tmp_path_factory.mktemp("home")
+    home = next(_homes)
+    home.mkdir()
     places = {
         "HOME": home,
         "XDG_CONFIG_HOME": home / "config",

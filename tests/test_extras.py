@@ -28,12 +28,8 @@ LINES: dict[str, tuple[str, ...]] = {
     "cryptography": ("key", "create", "lab", "--remote", "team"),
     "huggingface_hub": ("extract", SOURCE, "lab/model", "--name", "lab/sums"),
     "matplotlib": ("report", "lab/sums", "-o", "report.html"),
-    "obstore": ("extract", SOURCE, "s3://team/target", "--name", "lab/sums"),
     "opentelemetry": ("serve", "--port", "0"),
-    "uvicorn": ("serve", "--port", "0"),
     "trl": ("retrain", "lab/sums", "--recipe", "sft", "--data", "absent.jsonl", "-o", "run"),
-    "torch": ("analyze", "--trajectory", SOURCE, SOURCE, TARGET),
-    "yaml": ("retrain", "lab/sums", "--recipe", "sft", "--data", "absent.jsonl", "-o", "run"),
 }
 """A command that needs each of these packages."""
 

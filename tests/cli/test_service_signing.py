@@ -63,22 +63,21 @@ def test_a_service_signs_what_people_without_a_key_push(
 
 
 def test_who_cannot_check_signatures_is_told_before_anything_travels(
-    key: str, service: Service, url: str, pair: tuple[Path, Path], tmp_path: Path
+    key: str, service: Service, url: str, pair: tuple[Path, Path], programs: Path | None, tmp_path: Path
 ) -> None:
     hidden = tmp_path / "hidden" / "cryptography"
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ModuleNotFoundError('not here', name='cryptography')")
     settings = {"PYTHONPATH": str(hidden.parent), "MASKREG_TOKEN": "writer-token"}
     ada = User(tmp_path / "ada", settings)
-    ada.run("extract", *pair, "--name", "team/toy:v1")
-    ada.run("remote", "add", "lab", url)
+    able = User(tmp_path / "ada", {"MASKREG_TOKEN": "writer-token"}, programs)
+    able.run("extract", *pair, "--name", "team/toy:v1")
+    able.run("remote", "add", "lab", url)
     said = "error: checking a signature needs the package cryptography, which is not installed"
-    for _ in range(2):
-        refused = ada.run("push", "team/toy:v1", exit=78)
-        assert refused.splitlines()[0] == said
-        assert "[sign]" in refused
+    refused = ada.run("push", "team/toy:v1", exit=78)
+    assert refused.splitlines()[0] == said
+    assert "[sign]" in refused
     assert not [key for prefix in ("artifacts/", "announced/", "refs/") for key in service.registry.store.list(prefix)]
-    able = User(tmp_path / "ada", {"MASKREG_TOKEN": "writer-token"})
     able.run("push", "team/toy:v1")
     reader = User(tmp_path / "bob", {**settings, "MASKREG_TOKEN": "reader-token"})
     reader.run("remote", "add", "lab", url)

@@ -152,21 +152,3 @@ def test_a_shard_that_is_replaced_meanwhile_is_no_source(
         with pytest.raises(CorruptError, match="replaced by another object"):
             extract(source, target, tmp_path / "home")
     assert not list((tmp_path / "home").glob("artifacts/*/*"))
-
-
-@pytest.mark.torch
-@pytest.mark.usefixtures("server")
-def test_analyses_have_the_next_blocks_on_their_way(
-    artifact: Artifact, stored: list[BucketPath], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from maskreg.flow.geometry.analysis import analysis_spec, analyze
-    from maskreg.flow.geometry.trajectory import trajectory
-
-    def measuring(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
-        analyze(artifact, source, target, folder / "home", analysis_spec(metrics=()))
-        trajectory(source, [target, target], by=None)
-
-    ahead, waited, size = requests_of(measuring, artifact, stored, tmp_path, monkeypatch)
-    assert all(length < 1000 for length in waited)
-    # Both sides and the ends of the source's tensors; then the source, and each checkpoint, the last of them twice.
-    assert sum(ahead) < 6.5 * size

@@ -78,6 +78,9 @@ def kept(request: pytest.FixtureRequest, lab: Lab, tmp_path: Path, monkeypatch: 
         yield Kept(lab, Remote("team", url, "", options), lab.states(10), stack)
 
 
+FOLDER, SERVICE = (pytest.mark.parametrize("kept", [kind], indirect=True) for kind in ("folder", "service"))
+
+
 def present(registry: Registry, ref: Ref = RUN) -> list[int]:
     """Versions of a tag of which an artifact is there, links before anchors."""
     there = []
@@ -122,6 +125,7 @@ def test_old_links_expire_and_followers_go_by_the_anchor(kept: Kept) -> None:
     assert contents(applied.out)["model.safetensors"] == contents(kept.steps[8])["model.safetensors"]
 
 
+@FOLDER
 def test_a_link_whose_lease_is_not_over_stays(kept: Kept) -> None:
     ada = kept.space("ada")
     publisher = kept.publisher(ada, keep_links=1, lease_s=3600)
@@ -131,6 +135,7 @@ def test_a_link_whose_lease_is_not_over_stays(kept: Kept) -> None:
         assert present(registry) == [1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9]
 
 
+@SERVICE
 def test_what_expires_while_it_is_read_is_gone_around(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     ada, bob = kept.space("ada"), kept.space("bob")
     publisher, follower = kept.publisher(ada), kept.follower(bob, "served")
@@ -157,6 +162,7 @@ def test_what_expires_while_it_is_read_is_gone_around(kept: Kept, monkeypatch: p
     assert kept.is_at(5, "served")
 
 
+@pytest.mark.parametrize("kept", ["bucket"], indirect=True)
 def test_two_publishers_of_one_run_share_its_anchors(kept: Kept) -> None:
     ada, bob = kept.space("ada"), kept.space("bob")
     publishers = [kept.publisher(ada, keep_links=2) for _ in range(2)]
@@ -174,7 +180,7 @@ def test_two_publishers_of_one_run_share_its_anchors(kept: Kept) -> None:
     assert kept.is_at(10, "served")
 
 
-@pytest.mark.parametrize("kept", ["folder"], indirect=True)
+@FOLDER
 @pytest.mark.parametrize("fault", ["squash", "keep_version", "expire"])
 def test_what_was_not_finished_is_made_up_for(kept: Kept, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ada, bob = kept.space("ada"), kept.space("bob")
@@ -205,7 +211,7 @@ def test_what_was_not_finished_is_made_up_for(kept: Kept, fault: str, monkeypatc
         assert not registry.audit()
 
 
-@pytest.mark.parametrize("kept", ["folder", "service"], indirect=True)
+@SERVICE
 def test_only_what_a_run_has_published_expires(kept: Kept) -> None:
     ada = kept.space("ada")
     precious = maskreg.extract(kept.steps[0], kept.steps[6], RUN, workspace=ada).digest
@@ -225,7 +231,7 @@ def test_only_what_a_run_has_published_expires(kept: Kept) -> None:
         assert present(registry)[-1] == 5
 
 
-@pytest.mark.parametrize("kept", ["folder"], indirect=True)
+@FOLDER
 def test_garbage_collection_takes_what_anchors_replace(kept: Kept) -> None:
     ada = kept.space("ada")
     publisher = kept.publisher(ada)
@@ -237,7 +243,7 @@ def test_garbage_collection_takes_what_anchors_replace(kept: Kept) -> None:
     publisher.publish(kept.steps[7])
 
 
-@pytest.mark.parametrize("kept", ["folder"], indirect=True)
+@FOLDER
 def test_what_makes_no_sense_is_refused(kept: Kept) -> None:
     ada = kept.space("ada")
     for how in ({"anchor_every": 0}, {"keep_links": 0}, {"keep_every": 0}, {"lease_s": -1}):

@@ -10,13 +10,12 @@ import torch
 
 from maskreg.checkpoint.safetensors import open_path
 from maskreg.digest import Digest
-from maskreg.mask.baseline import KINDS
 from maskreg.registry import Registry
 from maskreg.settings import Settings
 from tests.cli.conftest import Run
-from tests.cli.retrain.conftest import FEW, Train
+from tests.cli.retrain.conftest import Train
 from tests.flow.making import stored
-from tests.train.making import make_model, sums, write_lines
+from tests.train.making import make_model, write_lines
 
 REWARDS = """
 import torch
@@ -24,8 +23,6 @@ def length(prompts, completions, answer, **_):
     return [float(len(completion)) + len(expected) for completion, expected in zip(completions, answer)]
 def broken(**_):
     return [{}["absent"]]
-def squared(outputs, labels, num_items_in_batch=None):
-    return outputs.logits.float().square().mean()
 """
 
 
@@ -96,12 +93,6 @@ def test_grpo_follows_a_reward_of_ones_own(train: Train, source: Path, tmp_path:
     assert "own_rewards.py, line 6" in told
 
 
-def test_a_loss_of_ones_own(train: Train, tmp_path: Path) -> None:
-    (tmp_path / "own_losses.py").write_text(REWARDS)
-    summary = train("--loss", "own_losses:squared", "--json", "--dtype", "float32").json
-    assert summary["last_loss"] < summary["first_loss"]
-
-
 @pytest.mark.parametrize(
     ("recipe", "args", "words"),
     [
@@ -122,7 +113,6 @@ def test_what_does_not_suit_trl_is_no_bug(
 @pytest.mark.parametrize(
     "record",
     [
-        {"messages": [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}]},
         {"text": "# 1+2=3"},
         {"prompt": [{"role": "user", "content": "1+1="}], "completion": [{"role": "assistant", "content": "2"}]},
     ],
@@ -152,26 +142,16 @@ def test_what_is_registered_says_how_it_came_about(train: Train, run: Run, sourc
     assert train("--name", "again:v1", "-c", "seed=3", "--json").json["digest"] == summary["digest"]
 
 
-@pytest.mark.parametrize("kind", ["exponent-matched", "complement"])
-def test_controls(train: Train, kind: str, source: Path, tmp_path: Path, run: Run) -> None:
-    options = ["--control", kind, *(["--control-seed", "7"] if KINDS[kind].seeded else [])]
-    summary = train(*options, "--json", "--name", "control").json
+def test_a_control(train: Train, source: Path, tmp_path: Path, run: Run) -> None:
+    summary = train("--control", "exponent-matched", "--control-seed", "7", "--json", "--name", "control").json
     setup = summary["setup"]
-    assert setup["control"]["kind"] == kind
+    assert setup["control"]["kind"] == "exponent-matched"
     assert setup["mask"] != setup["parent"]
     assert outside(source, tmp_path / "run" / "model", setup["mask"])[0] == 0
     own = run("show", "toy", "--json").json
     assert setup["parent"] == own["digest"]
-    expected = 1 - own["density"] if kind == "complement" else own["density"]
-    assert summary["density"] == pytest.approx(expected, abs=0.001)
-    assert run("show", "control", "--json").json["manifest"]["recipe"]["control"]["kind"] == kind
-
-
-def test_everything_may_be_trained(train: Train) -> None:
-    summary = train("--control", "full", "--json").json
-    assert summary["density"] == 1
-    assert summary["setup"]["mask"] == ""
-    assert summary["visible_density"] > 0.5
+    assert summary["density"] == pytest.approx(own["density"], abs=0.001)
+    assert run("show", "control", "--json").json["manifest"]["recipe"]["control"]["kind"] == "exponent-matched"
 
 
 def test_of_a_wide_source_the_mask_is_registered(train: Train, run: Run, tmp_path: Path) -> None:
@@ -188,9 +168,3 @@ def test_a_dry_run_trains_nothing(train: Train, tmp_path: Path) -> None:
     assert plan["records"] == 12
     assert "3 steps, each of 4 records, from 12" in train("--dry-run").out
     assert not (tmp_path / "run").exists()
-
-
-def test_the_source_is_found_where_it_was_seen(run: Run, train: Train, tmp_path: Path) -> None:
-    data = sums(tmp_path / "data.jsonl")
-    run("retrain", "toy", "--recipe", "sft", "--data", data, "-o", tmp_path / "found", *FEW)
-    assert (tmp_path / "found" / "summary.json").exists()
