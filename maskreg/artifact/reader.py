@@ -218,10 +218,6 @@ class Artifact:
         layout, rows = self._array(array).layout, self._rows_per_object(array)
         return [(at, min(at + rows, layout.length)) for at in range(0, layout.length, rows)]
 
-    def object_of(self, array: str, row: int) -> str:
-        """The key of the object that has a row of an array."""
-        return self._array(array).layout.shard_key(row // self._rows_per_object(array))
-
     def codec(self, part: str) -> Codec:
         """The codec of ``delta`` or ``reverse``."""
         return get_codec(self.manifest.parts[part].codec)  # type: ignore[index]

@@ -10,7 +10,7 @@ after the one is the check before the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -129,16 +129,10 @@ def _check_order(deltas: Sequence[Delta]) -> None:
                     hint="begin a new chain from the new checkpoint",
                 )
     for lower, upper in pairwise(deltas):
-        if _root(lower, "after") != _root(upper, "before"):
+        if lower.after.side.root != upper.before.side.root:
             Link(upper.artifact.digest, upper.artifact.manifest).check_on(
                 Link(lower.artifact.digest, lower.artifact.manifest)
             )
-
-
-def _root(delta: Delta, side: str) -> str:
-    name = delta.after.name if side == "after" else delta.before.name
-    manifest = delta.artifact.manifest
-    return (manifest.target if name == "target" else manifest.source).root
 
 
 def _path(delta: Delta, name: str) -> Path:
@@ -162,23 +156,15 @@ def root_of(checkpoint: Checkpoint, *, jobs: int | None = None) -> str:
     """The identity of a checkpoint; reads all of it."""
     leaves: dict[str, list[npt.NDArray[np.uint8]]] = {name: [] for name in checkpoint.tensors}
 
-    def hashed(span: _Span) -> tuple[str, npt.NDArray[np.uint8]]:
+    def hashed(span: tuple[str, int, int]) -> tuple[str, npt.NDArray[np.uint8]]:
         return span[0], leaf_hashes(checkpoint.read(*span))
 
-    spans = ahead(_spans(checkpoint), lambda span: span, checkpoint)
+    tensors = checkpoint.tensors.items()
+    every = ((name, start, stop) for name, info in tensors for start, stop in blocks_of(info.numel))
+    spans = ahead(every, lambda span: span, checkpoint)
     for name, hashes in ordered(hashed, spans, jobs=worker_count(jobs), size=lambda span: span[2] - span[1]):
         leaves[name].append(hashes)
     empty = np.empty((0, FINGERPRINT_BYTES), np.uint8)
     return fingerprint_root(
-        (name, info.dtype, info.shape, fingerprint(np.concatenate([empty, *leaves[name]])))
-        for name, info in checkpoint.tensors.items()
+        (name, info.dtype, info.shape, fingerprint(np.concatenate([empty, *leaves[name]]))) for name, info in tensors
     )
-
-
-_Span = tuple[str, int, int]
-
-
-def _spans(checkpoint: Checkpoint) -> Iterator[_Span]:
-    for name, info in checkpoint.tensors.items():
-        for start, stop in blocks_of(info.numel):
-            yield name, start, stop

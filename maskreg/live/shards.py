@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from maskreg.errors import UsageError
+from maskreg.live.runs import Runs
 from maskreg.mask.packed import packed_bytes
 from maskreg.native import library
 
@@ -47,33 +48,19 @@ class Part:
         return cls(numel, 0, numel, numel, 1)
 
     @classmethod
-    def along(cls, shape: tuple[int, ...], dim: int, start: int, stop: int) -> Part:
-        """Indices ``start`` to ``stop`` of one dimension."""
-        inner = math.prod(shape[dim + 1 :])
-        stride = shape[dim] * inner
-        return cls(math.prod(shape), start * inner, stride, (stop - start) * inner, math.prod(shape[:dim]))
-
-    @classmethod
     def of(cls, shape: tuple[int, ...], indexes: Sequence[npt.NDArray[np.int64]]) -> Part | None:
         """The product of these indexes along each dimension; None where it is not such spans.
 
         They are where one dimension was cut, or two of which no other comes before, into ranges. ``[4, 6]`` in
         quarters, the last: 2 spans, first 15, stride 6, length 3.
         """
-        narrow = [dim for dim, own in enumerate(indexes) if len(own) != shape[dim]]
-        if not narrow:
-            return cls.whole(math.prod(shape))
-        if any(len(own) and own[-1] - own[0] + 1 != len(own) for own in indexes):
+        runs = Runs.of(shape, indexes)
+        strides = np.diff(runs.starts)
+        if (strides != strides[:1]).any():
             return None
-        ranges = [(int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0) for own in indexes]
-        first, last = narrow[0], narrow[-1]
-        part = cls.along(shape, last, *ranges[last])
-        if first == last:
-            return part
-        if len(narrow) > 2 or math.prod(shape[:first]) != 1:
-            return None
-        (start, stop), between = ranges[first], math.prod(shape[first + 1 : last])
-        return replace(part, first=start * between * part.stride + part.first, count=(stop - start) * between)
+        first = int(runs.starts[0]) if runs.starts.size else 0
+        stride = int(strides[0]) if strides.size else runs.length
+        return cls(math.prod(shape), first, stride, runs.length, runs.starts.size)
 
     @property
     def numel(self) -> int:

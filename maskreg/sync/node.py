@@ -47,11 +47,11 @@ class Version:
     """Weights that a link gives.
 
     Attributes:
-        digest: the link; None for the source of the run.
+        digest: the link.
         root: identity of the weights.
     """
 
-    digest: Digest | None
+    digest: Digest
     root: str
 
 
@@ -115,18 +115,12 @@ class NodeVersions(Closing):
         digest = run.registry.resolve(named).digest if isinstance(named, Ref) else Digest(str(named))
         return Version(digest, Chains(run.chains.registries).link(digest).after)
 
-    @property
-    def source_version(self) -> Version:
-        """The source, as a version; reads all of it once."""
-        return Version(None, self._versions.source_root)
-
     def is_here(self, version: Version) -> bool:
         """Whether a version was made already."""
         return self._versions.path(version.root).is_dir()
 
     def event(self, version: Version, apply_s: float) -> SyncEvent:
         """What serving a version took: where this process has made it, with what it fetched and staged for that."""
-        assert version.digest is not None  # the source is no version of a link
         made = self._made.get(version.root, SyncEvent(ref=self.ref, digest=version.digest))
         return replace(made, seconds={**made.seconds, "apply": apply_s}, at=datetime.now(UTC))
 
@@ -144,9 +138,6 @@ class NodeVersions(Closing):
             WrongCheckpointError: the source is another one than the links say.
             UnavailableError: the remote does not answer.
         """
-        if version.digest is None:
-            yield self.source
-            return
         was_here, checkpoint = self.is_here(version), self._versions.found(version.root, check=check)
         if checkpoint is None:
             with (self.folder / "lock").open("ab") as lock:
@@ -166,7 +157,7 @@ class NodeVersions(Closing):
             UnavailableError: the service does not answer.
         """
         service = self._run.service
-        if service is not None and served is not None and served.digest is not None:
+        if service is not None and served is not None:
             service.wait(self.ref, served.digest, 0, own_name())
 
     def close(self) -> None:

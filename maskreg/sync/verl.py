@@ -15,6 +15,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -34,36 +35,45 @@ BACKEND = "maskreg"
 """The name in ``checkpoint_engine.backend``, and of the options in ``checkpoint_engine.engine_kwargs``."""
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """A run, as ``checkpoint_engine.engine_kwargs.maskreg`` says it.
+
+    Attributes:
+        ref: the tag of the run.
+        source: the checkpoint that the run began from.
+        remote: the name of the registry that links are pushed to and fetched from.
+        folder: where rollout workers keep versions, on each machine; by default in the local registry.
+        retention: the fields of :class:`~maskreg.Retention`; without it all links stay.
+        timeout_s: how long rollout workers wait for a link, in seconds.
+    """
+
+    ref: str
+    source: str
+    remote: str | None = None
+    folder: str | None = None
+    retention: Mapping[str, Any] | None = None
+    timeout_s: float = 1800.0
+
+    def publisher(self) -> Publisher:
+        """Publishes the run."""
+        retention = Retention(**self.retention) if self.retention else None
+        return Publisher(self.ref, source=self.source, remote=self.remote, retention=retention)
+
+
 @CheckpointEngineRegistry.register(BACKEND)
 class MaskregCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     """One in every process of the trainer and of the rollout, which verl makes and calls."""
 
-    def __init__(
-        self,
-        bucket_size: int = 0,
-        is_master: bool = False,
-        *,
-        ref: str,
-        source: str,
-        remote: str | None = None,
-        folder: str | None = None,
-        retention: Mapping[str, Any] | None = None,
-        timeout_s: float = 1800.0,
-    ) -> None:
+    def __init__(self, bucket_size: int = 0, is_master: bool = False, **options: Any) -> None:
         """Remember the run; nothing is opened yet.
 
         Args:
             bucket_size: verl's; not used.
             is_master: whether this is the first process of the trainer.
-            ref: the tag of the run.
-            source: the checkpoint that the run began from.
-            remote: the name of the registry that links are pushed to and fetched from.
-            folder: where rollout workers keep versions, on each machine; by default in the local registry.
-            retention: the fields of :class:`~maskreg.Retention`; without it all links stay.
-            timeout_s: how long rollout workers wait for a link, in seconds.
+            options: the fields of :class:`RunOptions`.
         """
-        self._ref, self._source, self._remote, self._folder = ref, source, remote, folder
-        self._is_master, self._retention, self._timeout = is_master, retention, timedelta(seconds=timeout_s)
+        self._options, self._is_master = RunOptions(**options), is_master
         self._where, self._sync = ("", 0), 0
 
     def prepare(self) -> dict[str, Any]:
@@ -120,7 +130,8 @@ class MaskregCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             WorkerError: the trainer could not publish.
             MaskregError: as :class:`~maskreg.sync.node.NodeVersions` raises.
         """
-        answers = TCPStore(*self._where, is_master=False, timeout=self._timeout)
+        timeout = timedelta(seconds=self._options.timeout_s)
+        answers = TCPStore(*self._where, is_master=False, timeout=timeout)
         answer = json.loads(await asyncio.to_thread(answers.get, str(self._sync)))
         if "error" in answer:
             raise WorkerError(f"the trainer published nothing: {answer['error']}")
@@ -149,22 +160,24 @@ class MaskregCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
 
     @cached_property
     def _publisher(self) -> Publisher:
-        return _opened(self._ref, self._source, self._remote, self._retention)
+        return self._options.publisher()
 
     @cached_property
     def _versions(self) -> NodeVersions:
-        return NodeVersions(self._ref, self._source, remote=self._remote, folder=self._folder)
+        run = self._options
+        return NodeVersions(run.ref, run.source, remote=run.remote, folder=run.folder)
 
 
 class PublishCallback:
     """Publishes each save, where verl's ``trainer.checkpoint_callback_class`` names it.
 
-    It takes the options of the engine, from ``checkpoint_engine.engine_kwargs.maskreg``.
+    It takes the options of the engine.
     """
 
     def __init__(self, config: Any) -> None:
         """``config``: verl's, whole."""
-        self._options = config.actor_rollout_ref.rollout.checkpoint_engine.engine_kwargs[BACKEND]
+        options = config.actor_rollout_ref.rollout.checkpoint_engine.engine_kwargs[BACKEND]
+        self._options = RunOptions(**options)
 
     def on_save(self, *, global_step: int, checkpoint_dir: str, async_save: bool = False, **_: Any) -> None:
         """Publish what the trainer has saved. This machine has to see the files of all its processes.
@@ -175,11 +188,5 @@ class PublishCallback:
         """
         if async_save:
             raise UsageError("files of an asynchronous save may still be written", hint="save synchronously")
-        with _opened(**self._options) as publisher:
+        with self._options.publisher() as publisher:
             publisher.publish(Path(checkpoint_dir) / "actor", meta={"step": str(global_step)})
-
-
-def _opened(
-    ref: str, source: str, remote: str | None = None, retention: Mapping[str, Any] | None = None, **_: Any
-) -> Publisher:
-    return Publisher(ref, source=source, remote=remote, retention=Retention(**retention) if retention else None)

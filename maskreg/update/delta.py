@@ -24,6 +24,13 @@ Bits = npt.NDArray[Any]
 Decode = Callable[[Bits, memoryview, Bits], Bits]
 
 
+class Payload(Protocol):
+    """Bytes of an artifact, read when they are needed."""
+
+    def __call__(self, buffers: Buffers) -> npt.NDArray[np.uint8]:
+        """Read and verify them, into a buffer."""
+
+
 class Change(Enum):
     """What applying does to a tensor."""
 
@@ -32,13 +39,6 @@ class Change(Enum):
     REPLACE = "the artifact holds the result's bytes"
     ADD = "the checkpoint at hand lacks it; the artifact holds the result's bytes"
     REMOVE = "the result lacks it"
-
-
-class Payload(Protocol):
-    """Bytes of an artifact, read when they are needed."""
-
-    def __call__(self, buffers: Buffers) -> npt.NDArray[np.uint8]:
-        """Read and verify them, into a buffer."""
 
 
 class Stored(NamedTuple):
@@ -54,11 +54,6 @@ class Stored(NamedTuple):
         data = buffers.bytes("payload", self.stop - self.start)
         self.artifact.read_bytes(self.array, self.start, self.stop, data)
         return data
-
-    @property
-    def key(self) -> str:
-        """The key of the object that they begin in."""
-        return self.artifact.object_of(self.array, self.start)
 
 
 class SpanDelta(NamedTuple):
@@ -133,26 +128,16 @@ class TensorDelta:
         if self.change is Change.KEEP and not np.array_equal(leaves, self._delta.before.leaves(self.name)):
             raise CorruptError(f"tensor {self.name}", "recorded as unchanged, but its leaves differ")
         start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, self.after.numel)
-        payload, is_coded = self.payload(number), self.change is Change.DECODE
-        return SpanDelta(
-            self.name,
-            start,
-            stop,
-            leaves_between(leaves, start, stop),
-            self.after.item_bytes,
-            coded=payload if is_coded else None,
-            stored=None if is_coded else payload,
-        )
-
-    def payload(self, number: int) -> Stored | None:
-        """Where the artifact has what makes the number-th block; None where it holds nothing for it."""
-        if self.after is None or not self.after.numel or self.change is Change.KEEP:
-            return None
+        width, artifact, coded, stored = self.after.item_bytes, self._delta.artifact, None, None
         if self.change is Change.DECODE:
-            return self._delta.coded(self.row.first_block + number)
-        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, self.after.numel)
-        width = self.after.item_bytes
-        return self._delta.stored(self.row, start * width, stop * width)
+            part = self._delta.part
+            coded = Stored(artifact, part, *artifact.block_span(part, self.row.first_block + number))
+        elif self.change is not Change.KEEP:
+            array, first = ("whole", self.row.whole_offset)
+            if self._delta.revert:
+                array, first = ("reverse_whole", self.row.reverse_whole_offset)
+            stored = Stored(artifact, array, first + start * width, first + stop * width)
+        return SpanDelta(self.name, start, stop, leaves_between(leaves, start, stop), width, coded, stored)
 
 
 class Delta(Mapping[str, TensorDelta]):
@@ -196,15 +181,6 @@ class Delta(Mapping[str, TensorDelta]):
     def codec(self) -> Codec:
         """Decodes the blocks."""
         return self.artifact.codec(self.part)
-
-    def coded(self, index: int) -> Stored:
-        """A coded block; ``index`` counts over the whole artifact."""
-        return Stored(self.artifact, self.part, *self.artifact.block_span(self.part, index))
-
-    def stored(self, row: Tensor, start: int, stop: int) -> Stored:
-        """Bytes ``[start, stop)`` of a tensor that is stored whole."""
-        array, offset = ("reverse_whole", row.reverse_whole_offset) if self.revert else ("whole", row.whole_offset)
-        return Stored(self.artifact, array, offset + start, offset + stop)
 
     def _tensor(self, name: str, row: Tensor) -> TensorDelta:
         before, after = self.before.tensors.get(name), self.after.tensors.get(name)

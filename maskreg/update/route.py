@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from maskreg.artifact.reader import Artifact
 from maskreg.digest import LeafHashes
 from maskreg.errors import CorruptError, PairMismatchError, UsageError
 from maskreg.tensors.info import TensorInfo
@@ -121,6 +122,13 @@ class Route(Mapping[str, TensorRoute]):
     def hint(self) -> str:
         """Which checkpoint the first delta applies to."""
         return self.deltas[0].before.hint
+
+
+def switching(before: Artifact, after: Artifact) -> list[Delta]:
+    """The deltas from one target to another."""
+    if before.digest == after.digest:
+        raise UsageError(f"{before.digest.short} was given twice: there is nothing to switch to")
+    return [Delta(before, revert=True), Delta(after)]
 
 
 def _stations(deltas: Sequence[Delta]) -> tuple[str, ...]:

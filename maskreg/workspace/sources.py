@@ -17,6 +17,7 @@ from maskreg.errors import (
     WrongCheckpointError,
     prefixed,
 )
+from maskreg.workspace.storing import remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def sources(
                 result = work(checkpoint)
 
     Tried in turn: paths where this machine has seen that checkpoint, the hub cache at the recorded commit, and with
-    ``download`` the hub. A path that no longer exists, or now holds another checkpoint, is skipped.
+    ``download`` the hub. A path that no longer exists, or now holds another checkpoint, is skipped. Where the work
+    succeeded is remembered, so that it is found again.
     """
     if source is not None:
         yield _given(workspace, side, source, download)
@@ -55,7 +57,7 @@ def sources(
                 facts = {"hint": error.hint, **error.facts}
             continue
         wrong: list[WrongCheckpointError] = []
-        yield _attempted(checkpoint, wrong)
+        yield _attempted(workspace, side, checkpoint, wrong)
         if not wrong:
             return
         tried.append(f"{candidate} ({wrong[0].message})")
@@ -93,6 +95,7 @@ def _given(workspace: Workspace, side: Side, source: CheckpointLike, download: b
     with workspace.checkpoint(source, download=download, side="source") as checkpoint:
         try:
             yield checkpoint
+            remember(workspace, side.root, checkpoint.path)
         except AlreadyAppliedError as error:
             with prefixed(f"{checkpoint.path}: "):
                 raise error from error.__cause__
@@ -101,10 +104,13 @@ def _given(workspace: Workspace, side: Side, source: CheckpointLike, download: b
 
 
 @contextmanager
-def _attempted(checkpoint: Checkpoint, wrong: list[WrongCheckpointError]) -> Iterator[Checkpoint]:
+def _attempted(
+    workspace: Workspace, side: Side, checkpoint: Checkpoint, wrong: list[WrongCheckpointError]
+) -> Iterator[Checkpoint]:
     with closing(checkpoint):
         try:
             yield checkpoint
+            remember(workspace, side.root, checkpoint.path)
         except WrongCheckpointError as error:
             wrong.append(error)
 

@@ -23,11 +23,12 @@ import torch
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.flow.apply.in_memory import apply_, patch_, switching
+from maskreg.flow.apply.in_memory import apply_, patch_
 from maskreg.flow.extract.extraction import extract
 from maskreg.live.memory import leaves_of
 from maskreg.store.file import FileStore
 from maskreg.tensors.bus import counted
+from maskreg.update.route import switching
 from scripts.bench.commands import make_models
 from scripts.bench.gpu import UNAVAILABLE, gpu, settle
 

@@ -66,8 +66,6 @@ def test_the_latest_version_and_any_earlier_one(run: Run, open_node: Opener) -> 
             assert versions.find(name).digest == link.digest
         assert read(versions, versions.find(str(link.digest))) == values(run, number)
     assert read(versions, versions.find(LATEST)) == values(run, 4)
-    with versions.opened(versions.source_version) as source:
-        assert source is versions.source
 
 
 def test_a_version_is_made_once_for_all_processes(lab: Lab, run: Run, open_node: Opener) -> None:

@@ -12,7 +12,7 @@ from torch.distributed import ProcessGroup
 
 from maskreg.artifact.reader import Artifact
 from maskreg.device import own_stream
-from maskreg.errors import UsageError, WrongCheckpointError
+from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.blocks import Blocks, Live, Model, matched, mesh_device
 from maskreg.flow.apply.moving import QUIET, Changes, Patch, patch_of
 from maskreg.flow.apply.sharded import patch_sharded, stage_sharded
@@ -45,13 +45,6 @@ def apply_(
 ) -> None:
     """Patch a model in place: the source into the target, or back with ``revert``; see :func:`patch_`."""
     patch_(model, lambda: [Delta(artifact, revert=revert)], jobs=jobs, group=group)
-
-
-def switching(before: Artifact, after: Artifact) -> list[Delta]:
-    """The deltas from one target to another."""
-    if before.digest == after.digest:
-        raise UsageError(f"{before.digest.short} was given twice: there is nothing to switch to")
-    return [Delta(before, revert=True), Delta(after)]
 
 
 def patch_(model: Model, deltas: Open, *, jobs: int | None = None, group: ProcessGroup | None = None) -> None:

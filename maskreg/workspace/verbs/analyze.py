@@ -17,7 +17,7 @@ from maskreg.ref import Card, Ref, is_pattern
 from maskreg.result import plain
 from maskreg.words import counted
 from maskreg.workspace.sources import sources
-from maskreg.workspace.storing import Naming, remember
+from maskreg.workspace.storing import Naming
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
 
 if TYPE_CHECKING:
@@ -149,7 +149,6 @@ def analyze(
                 if measured.resumed:
                     space.note(f"{counted(measured.resumed, 'tensor')} finished by an earlier run")
                 digest = measured.digest
-                remember(space, side.root, before.path)
         assert digest is not None
         stored = naming.store(digest, naming.card_for(digest, Card()))
     return Analysis(stored.ref, stored.artifact, stored.was, read_analysis(stored.artifact))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from maskreg.bucket import Location
@@ -17,8 +16,9 @@ from maskreg.flow.apply.on_disk import apply as apply_on_disk
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.update.delta import Delta
+from maskreg.update.route import switching
 from maskreg.workspace.sources import sources
-from maskreg.workspace.storing import free_path, remember
+from maskreg.workspace.storing import free_path
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ def apply(
                     with_code=with_code,
                     progress=progress,
                 )
-        remember(space, side.root, checkpoint.path)
     return Applied(**vars(written), ref=named.ref, digest=named.digest, source=checkpoint.path)
 
 
@@ -117,15 +116,7 @@ def apply_(
         AlreadyAppliedError: the model is the result already.
         CorruptError: the artifact is damaged.
     """
-    in_memory = _in_memory(model)
-    with ExitStack() as stack:
-
-        def deltas() -> list[Delta]:
-            # Where several processes patch a model, all must know if one does not find the artifact.
-            space = stack.enter_context(opened(workspace))
-            return [Delta(space.find(artifact).artifact, revert=revert)]
-
-        in_memory.patch_(model, deltas, jobs=jobs, group=group)
+    _patch(model, lambda space: [Delta(space.find(artifact).artifact, revert=revert)], jobs, group, workspace)
 
 
 def revert_(
@@ -168,26 +159,32 @@ def switch_(
         PairMismatchError: the artifacts have different sources.
         UsageError: both are one artifact; or as :func:`apply_`.
     """
-    in_memory = _in_memory(model)
-    with ExitStack() as stack:
+    _patch(
+        model,
+        lambda space: switching(space.find(before).artifact, space.find(after).artifact),
+        jobs,
+        group,
+        workspace,
+    )
 
-        def deltas() -> list[Delta]:
-            space = stack.enter_context(opened(workspace))
-            return list(in_memory.switching(space.find(before).artifact, space.find(after).artifact))
 
-        in_memory.patch_(model, deltas, jobs=jobs, group=group)
-
-
-def _in_memory(model: object) -> ModuleType:
-    """The part that needs torch."""
+def _patch(
+    model: torch.nn.Module | Mapping[str, torch.Tensor],
+    deltas: Callable[[Workspace], Sequence[Delta]],
+    jobs: int | None,
+    group: ProcessGroup | None,
+    workspace: Workspace | None,
+) -> None:
     with requiring("patching a model in memory"):
         import torch
 
-        from maskreg.flow.apply import in_memory
+        from maskreg.flow.apply.in_memory import patch_
 
     if not isinstance(model, torch.nn.Module | Mapping):
         raise UsageError(f"{type(model).__name__} was given; pass a model: a torch module or a state dict")
-    return in_memory
+    with ExitStack() as stack:
+        # Where several processes patch a model, all must know if one does not find the artifact.
+        patch_(model, lambda: deltas(stack.enter_context(opened(workspace))), jobs=jobs, group=group)
 
 
 def _output(ref: Ref | None, out: str | Path | None, source: object, *, force: bool) -> Path:

@@ -10,7 +10,7 @@ from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.workspace.sources import sources
-from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.storing import Naming, Stored
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def baseline(
             for attempt in sources(space, side, source=source, download=download):
                 with attempt as checkpoint:
                     result = make_baseline(named.artifact, spec, space.root, checkpoint, progress=progress)
-            remember(space, side.root, checkpoint.path)
         else:
             if source is not None:
                 space.note(f"the source was not used: {spec.kind.name} does not look at weights")

@@ -90,8 +90,6 @@ def convert_to(
                 update = Outgoing(named.artifact, checkpoint, with_code=with_code, progress=progress)
                 written = target_format.write(update, path, force=force, **checked)
         used = None if checkpoint is None else checkpoint.path
-        if used is not None:
-            remember(space, side.root, used)
     return Converted(ref=named.ref, digest=named.digest, format=target_format.name, source=used, **vars(written))
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from maskreg.bucket import Location
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace, opened
+
+if TYPE_CHECKING:
+    from maskreg.flow.extract.extraction import ExtractResult
 
 
 class CardOptions(TypedDict, total=False):
@@ -89,13 +93,21 @@ def extract(
         before = stack.enter_context(space.checkpoint(source, download=download, side="source"))
         after = stack.enter_context(space.checkpoint(target, download=download, side="target"))
         extracted = extract_from(before, after, space.root, **how, progress=progress)
-        if naming.head is not None and naming.head.digest == extracted.digest:
-            # The same artifact again: what people said about it holds.
-            card = merged_card(naming.head.card, card)
-        stored = naming.store(extracted.digest, card, extracted.notes)
-        remember(space, stored.manifest.source.root, before.path)
+        stored = store_extracted(space, naming, extracted, card, before.path)
         remember(space, stored.manifest.target.root, after.path)
-        return Extracted(**vars(stored), code_files=extracted.code_files, code_left_out=extracted.code_left_out)
+        return stored
+
+
+def store_extracted(
+    space: Workspace, naming: Naming, extracted: ExtractResult, card: Card, source: Location
+) -> Extracted:
+    """Give an extracted artifact its name, and remember where its source is."""
+    if naming.head is not None and naming.head.digest == extracted.digest:
+        # The same artifact again: what people said about it holds.
+        card = merged_card(naming.head.card, card)
+    stored = naming.store(extracted.digest, card, extracted.notes)
+    remember(space, stored.manifest.source.root, source)
+    return Extracted(**vars(stored), code_files=extracted.code_files, code_left_out=extracted.code_left_out)
 
 
 def parted(options: CardOptions | ExtractOptions) -> tuple[Card, dict[str, Any]]:

@@ -17,8 +17,8 @@ from maskreg.parallel import worker_count
 from maskreg.ref import Ref
 from maskreg.update.verified import VerifiedSource
 from maskreg.workspace.sources import sources
-from maskreg.workspace.storing import Naming, remember
-from maskreg.workspace.verbs.extract import CardOptions, Extracted, merged_card, parted
+from maskreg.workspace.storing import Naming
+from maskreg.workspace.verbs.extract import CardOptions, Extracted, parted, store_extracted
 from maskreg.workspace.verbs.pull import with_mask
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
@@ -105,11 +105,7 @@ def extract_result(
             if naming is None or extracted is None:
                 return None
             told = replace(said, family=said.family or (named.card.family if named else ""))
-            if naming.head is not None and naming.head.digest == extracted.digest:
-                told = merged_card(naming.head.card, told)
-            stored = naming.store(extracted.digest, told, extracted.notes)
-            remember(space, stored.manifest.source.root, before.path)
-            return Extracted(**vars(stored), code_files=extracted.code_files, code_left_out=extracted.code_left_out)
+            return store_extracted(space, naming, extracted, told, before.path)
 
         return everyone.together(lambda: store() if is_first or is_sharded(model) else None)
 

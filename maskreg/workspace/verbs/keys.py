@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,9 +10,10 @@ from pathlib import Path
 
 from maskreg.disk import creating
 from maskreg.errors import MaskregError, NotAllowedError, NotFoundError, OutputExistsError, UsageError
+from maskreg.ref import Ref
 from maskreg.registry import Registry, signing
 from maskreg.registry.keys import KeyDocument, PrivateKeys, read_private_key, write_private_key
-from maskreg.registry.signing import Signatures, SignedTag
+from maskreg.registry.signing import Signatures
 from maskreg.result import Result, plain
 from maskreg.signature import PrivateKey, PublicKey
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened, registry_of
@@ -215,11 +215,9 @@ def sign(*artifacts: ArtifactLike, remote: str | None = None, workspace: Workspa
     """
     with registry_of(remote, workspace) as (space, registry):
         refs = [space.name_of(artifact, registry) for artifact in artifacts]
-        tags: builtins.list[SignedTag] = []
         for ref in refs:
             signing.vouch(registry, ref)
-            tags += signing.signed_tags(registry, ref)
-        return Signatures(registry.name, tuple(tags))
+        return _signed(registry, refs)
 
 
 def refresh(project: str, *, remote: str | None = None, workspace: Workspace | None = None) -> ProjectKey:
@@ -246,10 +244,11 @@ def verify(*artifacts: ArtifactLike, remote: str | None = None, workspace: Works
     with registry_of(remote, workspace) as (space, registry):
         if not artifacts:
             return Signatures(registry.name, tuple(signing.signed_tags(registry)))
-        tags: builtins.list[SignedTag] = []
-        for ref in dict.fromkeys(space.name_of(artifact, registry) for artifact in artifacts):
-            tags += signing.signed_tags(registry, ref)
-        return Signatures(registry.name, tuple(tags))
+        return _signed(registry, dict.fromkeys(space.name_of(artifact, registry) for artifact in artifacts))
+
+
+def _signed(registry: Registry, refs: Iterable[Ref]) -> Signatures:
+    return Signatures(registry.name, tuple(tag for ref in refs for tag in signing.signed_tags(registry, ref)))
 
 
 def public_key(text: str) -> PublicKey:

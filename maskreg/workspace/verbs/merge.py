@@ -13,7 +13,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.sources import sources
-from maskreg.workspace.storing import Naming, Stored, free_path, remember, shared_family
+from maskreg.workspace.storing import Naming, Stored, free_path, shared_family
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
@@ -139,7 +139,6 @@ def merge(
                         # What was stored is what is written: every block of it is checked once more.
                         written = applied = apply(stored.artifact, before, path, force=force, **how)
                         notes += applied.notes
-        remember(space, side.root, before.path)
         return _result(merged, operands, stored, written, (*merged.notes, *notes))
 
 

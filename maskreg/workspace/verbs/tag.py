@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -130,11 +131,7 @@ def remove(
     Returns:
         The name, and the artifact that it pointed to.
     """
-    with registry_of(remote, workspace) as (space, registry):
-        ref = space.name_of(artifact, registry)
-        entry = tags.remove(registry, ref, by=by, expected=expected)
-        note_catalog(space, registry)
-        return Tagged.of(entry)
+    return _changed(tags.remove, artifact, remote, workspace, by=by, expected=expected)
 
 
 def restore(
@@ -151,9 +148,14 @@ def restore(
         UsageError: the name was not removed, or an artifact without a name.
         NotFoundError: the name never existed, or its artifact was deleted.
     """
+    return _changed(tags.restore, artifact, remote, workspace, by=by, expected=expected)
+
+
+def _changed(
+    change: Callable[..., RefEntry], artifact: ArtifactLike, remote: str | None, workspace: Workspace | None, **how: Any
+) -> Tagged:
     with registry_of(remote, workspace) as (space, registry):
-        ref = space.name_of(artifact, registry)
-        entry = tags.restore(registry, ref, by=by, expected=expected)
+        entry = change(registry, space.name_of(artifact, registry), **how)
         note_catalog(space, registry)
         return Tagged.of(entry)
 

@@ -22,10 +22,11 @@ from maskreg.artifact import arrays, layout
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.flow.apply import in_memory
-from maskreg.flow.apply.in_memory import stage, switching
+from maskreg.flow.apply.in_memory import stage
 from maskreg.flow.apply.sharded import patch_sharded
 from maskreg.store.file import FileStore
 from maskreg.update.delta import Delta
+from maskreg.update.route import switching
 from tests.checkpoints import Tensor, bf16, f32, moved
 from tests.ranks import write_results
 

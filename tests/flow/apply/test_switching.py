@@ -14,7 +14,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import maskreg
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import AlreadyAppliedError, PairMismatchError, PartAbsentError, UsageError, WrongCheckpointError
-from maskreg.flow.apply.in_memory import apply_, patch_, switching
+from maskreg.flow.apply.in_memory import apply_, patch_
+from maskreg.update.route import switching
 from tests.checkpoints import Tensor, bf16, f32, moved
 from tests.flow.apply.test_in_memory import holds, live
 from tests.flow.making import LEAF, extracted, opened
