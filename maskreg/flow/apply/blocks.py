@@ -16,6 +16,7 @@ from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
 from maskreg.live.held import Held
 from maskreg.live.memory import NAMES, NamedTensor, leaves_of, refuse_aliasing, refuse_read_only, storage_key
 from maskreg.live.naming import find, missing_error, quantized, quantized_error
+from maskreg.live.shards import local_of
 from maskreg.live.state import located, tensors_of
 from maskreg.parallel import Buffers
 from maskreg.tensors.bus import on_device, up
@@ -61,9 +62,13 @@ def matched(route: Route, model: Model, rank: int = 0) -> list[Live]:
     hint = "apply it to the source on disk, and load the model from it"
     found = located(match.joins, shapes, tensors, check, rank=rank, hint=hint)
     live = _unique(Live(route[name], held) for name, held in found)
-    named = [NamedTensor(item.route.name, item.held.local, item.route.changes) for item in live]
-    refuse_aliasing(named)
-    refuse_read_only(named)
+    memory: dict[object, NamedTensor] = {}
+    for join in match.joins:
+        tensor = local_of(tensors[join.targets[0]].detach())
+        written = any(route[name].changes for group in join.sources for name in group)
+        memory[storage_key(tensor)] = NamedTensor(join.targets[0], tensor, written)
+    refuse_aliasing(memory.values())
+    refuse_read_only(memory.values())
     return live
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,7 +29,7 @@ import torch
 
 from maskreg.flow.apply.blocks import Blocks, Live
 from maskreg.flow.apply.moving import Changes, Patch, Swaps, patch_of, swaps_between
-from maskreg.flow.apply.sharing import Kept, raise_first
+from maskreg.flow.apply.sharing import Kept
 from maskreg.live.held import pieces
 from maskreg.live.memory import bits_of
 from maskreg.live.processes import FAILURES, Processes
@@ -54,7 +53,7 @@ def patch_sharded(route: Route, live: Sequence[Live], processes: Processes, jobs
         passed = kind(route, live, processes, kept, jobs)
         for shared_by in works:
             passed.run([work for work in works[shared_by] if not kind.writes or live[work.item].route.changes])
-        processes.together(partial(raise_first, passed.failures))
+        processes.together(passed.check)
     return kept
 
 
@@ -64,7 +63,7 @@ def stage_sharded(route: Route, live: Sequence[Live], processes: Processes, jobs
     staging = _Staging(route, live, processes, kept, jobs)
     for shared_by in works:
         staging.run(works[shared_by])
-    processes.together(partial(raise_first, staging.failures))
+    processes.together(staging.check)
     return staging.patches
 
 
@@ -92,7 +91,7 @@ class _Pass:
         self._most = _BLOCKS_ON_GPU if any(item.held.local.is_cuda for item in live) else jobs
         self._blocks = Blocks(route, write=self.writes, most=self._most)
         self._memory = _Memory(live)
-        self.failures: list[BaseException] = []
+        self._failures: list[BaseException] = []
 
     @torch.no_grad()
     def run(self, works: Sequence[Work]) -> None:
@@ -102,6 +101,11 @@ class _Pass:
             turn = [work for work in every if self._processes.rank in work.slices]
             self._finish(turn, self._results(self._gathered(turn)))
             self._memory.release(turn, write=self.writes)
+
+    def check(self) -> None:
+        """Raise the first error of this process, if there was one."""
+        if self._failures:
+            raise self._failures[0]
 
     def _gathered(self, turn: Sequence[Work]) -> list[tuple[Work, torch.Tensor]]:
         """This process's blocks, whole."""
@@ -129,7 +133,7 @@ class _Pass:
 
     def _results(self, gathered: Sequence[tuple[Work, torch.Tensor]]) -> list[tuple[Work, Any]]:
         """What is kept of each block; as if nothing changed where that failed, or something before."""
-        if gathered and not self.failures:
+        if gathered and not self._failures:
             spans = [self._from_memory(work.span) for work, _ in gathered if work.span is not None]
             at_hand = [values for _, values in gathered]
             try:
@@ -140,7 +144,7 @@ class _Pass:
                     kept = list(ordered(self._on_cpu, tasks, jobs=self._jobs, size=lambda task: task[1].numel()))
                 return [(work, each) for (work, _), each in zip(gathered, kept, strict=True)]
             except FAILURES as error:
-                self.failures.append(error)
+                self._failures.append(error)
         return [(work, self._unchanged(values)) for work, values in gathered]
 
     def _on_cpu(self, task: tuple[SpanRoute, torch.Tensor]) -> Any:

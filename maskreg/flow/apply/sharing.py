@@ -12,14 +12,15 @@ Each process thus reads its share of the artifact once, for both passes, and kee
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from maskreg.artifact.reader import Artifact
-from maskreg.live.processes import FAILURES, Processes
+from maskreg.live.processes import Processes
 from maskreg.update.delta import Payload, Stored
 
 Bytes = npt.NDArray[np.uint8]
@@ -61,52 +62,30 @@ class Kept:
             own.setdefault(array, []).append(span)
         needs = dict(zip(processes.ranks, processes.gathered(own), strict=True))
         arrays = sorted({array for each in needs.values() for array in each})
-        # An error must not keep others waiting, so it is told when all is read.
-        failures: list[BaseException] = []
         tasks = processes.together(
             lambda: [(array, rows) for array in arrays for rows in self._artifacts[array[0]].rows_of_objects(array[1])]
         )
         tasks = [task for task in tasks if any(True for each in needs.values() for _ in _common(task, each))]
-        count = len(processes.ranks)
-        for first in range(0, len(tasks), count):
-            turn = dict(zip(processes.ranks, tasks[first : first + count], strict=False))
-            self._take_turn(processes, turn, needs, failures)
-        processes.together(lambda: raise_first(failures))
+        me, count = processes.ranks.index(processes.rank), len(processes.ranks)
+        for first in range(me, len(tasks) + me, count):
+            parcels = processes.together(partial(self._parcels, tasks[first : first + 1], needs))
+            for parcel in processes.deliver(parcels).values():
+                for array, span, low, data in parcel:
+                    self._data[array, span][low - span[0] :][: data.size] = data
 
-    def _take_turn(
-        self,
-        processes: Processes,
-        turn: dict[int, tuple[Array, Span]],
-        needs: dict[int, dict[Array, list[Span]]],
-        failures: list[BaseException],
-    ) -> None:
-        """Each process reads one object, and gives away its bytes."""
-        me, sent = processes.rank, {}
-        if me in turn:
-            (number, name), (start, stop) = task = turn[me]
+    def _parcels(
+        self, tasks: Sequence[tuple[Array, Span]], needs: Mapping[int, dict[Array, list[Span]]]
+    ) -> dict[int, list[tuple[Array, Span, int, Bytes]]]:
+        """What each process needs of an object: bytes of an array, and in which span they are, from where on."""
+        parcels: dict[int, list[tuple[Array, Span, int, Bytes]]] = defaultdict(list)
+        for array, (start, stop) in tasks:
             data = np.zeros(stop - start, np.uint8)
-            try:
-                self._artifacts[number].read_bytes(name, start, stop, data)
-                self.read_bytes += data.size
-            except FAILURES as error:
-                failures.append(error)
+            self._artifacts[array[0]].read_bytes(array[1], start, stop, data)
+            self.read_bytes += data.size
             for rank, of in needs.items():
-                parts = [data[lo - start : hi - start] for _, lo, hi in _common(task, of)]
-                if rank == me:
-                    self._keep(task, of, parts)
-                elif parts:
-                    sent[rank] = [torch.from_numpy(part) for part in parts]
-        own = needs[me]
-        expected = {rank: sum(hi - lo for _, lo, hi in _common(task, own)) for rank, task in turn.items() if rank != me}
-        received = processes.exchange(sent, {rank: n for rank, n in expected.items() if n})
-        for rank, tensor in received.items():
-            sizes = [hi - lo for _, lo, hi in _common(turn[rank], own)]
-            parts = np.split(tensor.cpu().numpy(), np.cumsum(sizes)[:-1])
-            self._keep(turn[rank], own, parts)
-
-    def _keep(self, task: tuple[Array, Span], own: dict[Array, list[Span]], parts: Iterable[Bytes]) -> None:
-        for (span, lo, hi), part in zip(_common(task, own), parts, strict=True):
-            self._data[task[0], span][lo - span[0] : hi - span[0]] = part
+                for span, low, high in _common((array, (start, stop)), of):
+                    parcels[rank].append((array, span, low, data[low - start : high - start]))
+        return parcels
 
     def _array(self, need: Stored) -> Array:
         return self._numbers[id(need.artifact)], need.array
@@ -121,9 +100,3 @@ def _common(task: tuple[Array, Span], needs: dict[Array, list[Span]]) -> Iterato
         if span[0] >= stop:
             return
         yield span, max(span[0], start), min(span[1], stop)
-
-
-def raise_first(failures: list[BaseException]) -> None:
-    """Raise the first error, if there was one."""
-    if failures:
-        raise failures[0]

@@ -208,15 +208,6 @@ class TestOverlap:
             apply_(state, made(tmp_path, source, target))
         assert holds(state, source)
 
-    def test_parts_that_only_lie_side_by_side_are_patched(self, tmp_path: Path) -> None:
-        fused = bf16((12, 9), 1)
-        source = {f"p{n}": ("BF16", fused[1][:, 3 * n : 3 * n + 3].copy()) for n in range(3)}
-        target = {name: moved(tensor, 0.5) for name, tensor in source.items()}
-        whole = live({"fused": fused})["fused"]
-        state = {f"p{n}": whole[:, 3 * n : 3 * n + 3] for n in range(3)}
-        apply_(state, made(tmp_path, source, target))
-        assert holds(state, target)
-
     def test_what_stays_may_overlap(self, tmp_path: Path) -> None:
         source = {"a": bf16((6,), 1), "w": bf16((4,), 2)}
         source["b"] = bits(source["a"][1][2:])
