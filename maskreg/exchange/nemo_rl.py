@@ -32,7 +32,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -54,7 +53,7 @@ from maskreg.exchange.outgoing import Changes, Outgoing, changes_in
 from maskreg.exchange.output import folder_written, sync_file
 from maskreg.extras import requiring
 from maskreg.limits import LIMITS
-from maskreg.tensors.info import TensorInfo, batches, shown
+from maskreg.tensors.info import TensorInfo, shown
 
 _PAYLOAD_BYTES = 512 << 20
 _GAPS: Mapping[int, type[np.unsignedinteger[Any]]] = {2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -92,13 +91,12 @@ def write(update: Outgoing, out: Path, *, force: bool, encoding: str = "xor") ->
     """Write a folder of payloads; see :class:`maskreg.exchange.base.Format`."""
     if encoding not in ("xor", "overwrite"):
         raise UsageError(f"unknown encoding {encoding!r}", hint="choose xor or overwrite")
-    groups = enumerate(batches(update.changed.values(), _PAYLOAD_BYTES, attrgetter("nbytes")))
-
     return folder_written(
         update,
         out,
         MANIFEST_NAME,
-        {f"{n:06d}.pt": group for n, group in groups},
+        "{n:06d}.pt",
+        _PAYLOAD_BYTES,
         write_file=partial(_write_payload, update=update, encoding=encoding),
         describe=lambda parts: {"payloads": list(parts.values()), KEY: update.lineage()},
         weights="*.pt",

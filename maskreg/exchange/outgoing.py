@@ -120,22 +120,15 @@ class Outgoing:
         tensors = [self._delta[name] for name in self.changed]
         coded = {tensor.name: tensor.row.differing for tensor in tensors if tensor.change is Change.DECODE}
         uncounted = [name for name in self.changed if name not in coded]
-        for span, count in self._map(lambda span: int(np.count_nonzero(span.before != span.after)), uncounted):
+        for span, count in self.map(_differing, uncounted, silent=True):
             coded[span.name] = coded.get(span.name, 0) + count
         return {name: coded.get(name, 0) for name in self.changed}
 
     def map(
-        self, work: Callable[[ChangedSpan], ResultT], names: list[str] | None = None
+        self, work: Callable[[ChangedSpan], ResultT], names: list[str], *, silent: bool = False
     ) -> Generator[tuple[SpanDelta, ResultT], None, None]:
-        """Call ``work`` on every span of the changed tensors, on threads, and yield the results in order."""
-        with closing(self._map(work, list(self.changed) if names is None else names)) as results:
-            for span, result in results:
-                yield span, result
-                self.progress.advance(numel_of(span) * span.item_bytes)
+        """Call ``work`` on every span of changed tensors, on threads, and yield the results in order."""
 
-    def _map(
-        self, work: Callable[[ChangedSpan], ResultT], names: list[str]
-    ) -> Generator[tuple[SpanDelta, ResultT], None, None]:
         def on_span(span: SpanDelta) -> tuple[SpanDelta, ResultT]:
             info = self.changed[span.name]
             room = self._buffers.bytes("source", numel_of(span) * info.item_bytes)
@@ -146,7 +139,10 @@ class Outgoing:
         every = (span for name in names for span in self._delta[name].spans())
         spans = self._verified.ahead(every, lambda span: (span.name, span.start, span.stop))
         with closing(ordered(on_span, spans, jobs=self._jobs, size=numel_of)) as results:
-            yield from results
+            for span, result in results:
+                yield span, result
+                if not silent:
+                    self.progress.advance(numel_of(span) * span.item_bytes)
 
     # Masks
 
@@ -192,3 +188,7 @@ class Outgoing:
     def _file_names(self, prefix: str) -> set[str]:
         keys = (entry.key for entry in self.artifact.manifest.objects)
         return {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
+
+
+def _differing(span: ChangedSpan) -> int:
+    return int(np.count_nonzero(span.before != span.after))

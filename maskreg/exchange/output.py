@@ -17,7 +17,7 @@ from maskreg.disk import creating, filling
 from maskreg.errors import UsageError
 from maskreg.exchange.base import Written
 from maskreg.exchange.outgoing import Outgoing
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import TensorInfo, batches
 
 PartT = TypeVar("PartT")
 
@@ -83,7 +83,8 @@ def folder_written(
     update: Outgoing,
     out: Path,
     document_name: str,
-    files: Mapping[str, Sequence[TensorInfo]],
+    file_name: str,
+    most: int,
     *,
     write_file: Callable[[Path, Sequence[TensorInfo]], PartT],
     describe: Callable[[Mapping[str, PartT]], Mapping[str, Any]],
@@ -92,13 +93,15 @@ def folder_written(
 ) -> Written:
     """Write a folder that appears whole or not at all: files of tensors, small files, and a document about all files.
 
-    ``files``: by name, the tensors of each; ``describe`` makes the document of what ``write_file`` returned for each.
-    ``weights``: pattern of files of which a folder that ``force`` replaces has one.
+    ``file_name``: of the file with number ``{n}`` of ``{count}``, whose tensors have at ``most`` so many bytes, or are
+    one larger tensor. ``describe`` makes the document of what ``write_file`` returned for each. ``weights``: pattern of
+    files of which a folder that ``force`` replaces has one.
 
     Raises:
         UsageError: a small file of the target has the name of the document.
     """
-    small = update.files.written
+    small, groups = update.files.written, list(batches(update.changed.values(), most, lambda info: info.nbytes))
+    files = {file_name.format(n=n, count=len(groups)): group for n, group in enumerate(groups)}
     if document_name in small:
         raise UsageError(f"the format has a {document_name} of its own, and so has the target", hint="use slime")
     needed = sum(map(len, small.values())) + sum(info.nbytes for info in update.changed.values())

@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from maskreg.exchange.frames import Frame, FramePatches, unxored, write_frames, 
 from maskreg.exchange.incoming import MANIFEST_NAME, Patch, parse_manifest, patched, same_form
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.exchange.output import folder_written
-from maskreg.tensors.info import batches, shown
+from maskreg.tensors.info import shown
 
 _FILE_BYTES = 1 << 30
 """Bytes of the tensors that one file is about; only a single larger tensor exceeds it."""
@@ -95,12 +94,12 @@ def write(update: Outgoing, out: Path, *, force: bool, version: int = 1) -> Writ
             KEY: update.lineage(),
         }
 
-    groups = enumerate(batches(update.changed.values(), _FILE_BYTES, attrgetter("nbytes")))
     return folder_written(
         update,
         out,
         MANIFEST_NAME,
-        {f"delta-rank00000-file{n:06d}.safetensors": group for n, group in groups},
+        "delta-rank00000-file{n:06d}.safetensors",
+        _FILE_BYTES,
         write_file=partial(write_frames, update=update, encode=xor, checksum=xxhash.xxh3_128),
         describe=describe,
         weights="delta-rank*.safetensors",

@@ -15,7 +15,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ from maskreg.exchange.incoming import Patch, parse_document, patched, require_fo
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import folder_written
 from maskreg.limits import LIMITS
-from maskreg.tensors.info import TensorInfo, batches, shown
+from maskreg.tensors.info import TensorInfo, shown
 
 ENCODINGS = ("xor", "overwrite")
 """What ``delta_encoding`` can be."""
@@ -85,7 +84,6 @@ def write(
     if encoding == "overwrite" and large:
         fault = f"{large[0].nbytes:,} bytes, and overwrite has 32 bits for a position"
         raise UsageError(f"tensor {large[0].name}: {fault}", hint="set encoding=xor")
-    groups = list(batches(update.changed.values(), _FILE_BYTES, attrgetter("nbytes")))
 
     def describe(parts: Mapping[str, Mapping[str, object]]) -> Mapping[str, Any]:
         return {
@@ -105,7 +103,8 @@ def write(
         update,
         out,
         INDEX_NAME,
-        {f"model-{n:05d}-of-{len(groups):05d}.safetensors": group for n, group in enumerate(groups)},
+        "model-{n:05d}-of-{count:05d}.safetensors",
+        _FILE_BYTES,
         write_file=partial(write_frames, update=update, encode=encode, checksum=CHECKSUMS[checksum]),
         describe=describe,
         weights=INDEX_NAME,

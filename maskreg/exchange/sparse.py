@@ -59,7 +59,8 @@ def write(update: Outgoing, out: Path, *, force: bool, model_version: int = 1) -
         tensors.append(TensorInfo(name + VALUES, info.dtype, (update.counts[name],)))
     plan = one_file_plan(update, out, FILE_NAME, tensors, _metadata(update, model_version))
     starts, done = offsets_in(plan), dict.fromkeys(update.changed, 0)
-    with planned_output(update, plan, out, force=force) as writer, closed(update.map(changes_in)) as results:
+    results = update.map(changes_in, [*update.changed])
+    with planned_output(update, plan, out, force=force) as writer, closed(results):
         for span, changes in results:
             name, info, before = span.name, update.changed[span.name], done[span.name]
             done[name] += changes.indices.size

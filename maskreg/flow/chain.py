@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.layout import FILES, REVERSE_FILES, artifact_prefix
-from maskreg.artifact.manifest import Link
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location
 from maskreg.checkpoint.ahead import ahead
@@ -28,14 +26,13 @@ from maskreg.checkpoint.base import Checkpoint, Memory
 from maskreg.checkpoint.files import can_run_code
 from maskreg.checkpoint.plan import plan_like
 from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
-from maskreg.device import Device, open_device
 from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, leaf_hashes
-from maskreg.errors import UsageError
 from maskreg.flow.storing import from_blocks
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import TensorInfo, blocks_of
-from maskreg.update.delta import Delta, SpanDelta
+from maskreg.update.delta import Delta
+from maskreg.update.route import Route
 from maskreg.update.verified import VerifiedSource
 
 Bits = npt.NDArray[Any]
@@ -57,21 +54,19 @@ class Chained(Checkpoint):
         artifacts: Sequence[tuple[Artifact, bool]],
         *,
         with_code: bool = False,
-        device: str | Device = "cpu",
         jobs: int | None = None,
     ) -> None:
         """Check that the links follow one another, and that the checkpoint is what the first applies to."""
-        self._deltas = [Delta(artifact, revert=revert) for artifact, revert in artifacts]
-        _check_order(self._deltas)
+        route = Route([Delta(artifact, revert=revert) for artifact, revert in artifacts])
+        self._deltas = route.deltas
         first = self._deltas[0]
         self._source = VerifiedSource(first.artifact, source, side=first.before.name, jobs=worker_count(jobs))
-        self._device = open_device(device)
         self._buffers = Buffers(), Buffers()
         self._with_code = with_code
         last = self._deltas[-1].after.tensors
         self.format, self.path, self.hub = source.format, source.path, ""
         self.tensors: Mapping[str, TensorInfo] = {name: last[name] for name in source.tensors}
-        self._spans = lru_cache(_TENSORS)(self._spans_of)
+        self._spans = lru_cache(_TENSORS)(lambda name: [*route[name].spans()])
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> Bits:
         """Elements of a tensor; every block that they lie in is checked and decoded whole."""
@@ -106,33 +101,13 @@ class Chained(Checkpoint):
         """Do nothing: the source belongs to its opener."""
 
     def _block(self, name: str, number: int) -> Bits:
-        spans = self._spans(name)
-        start, stop = spans[0][number].start, spans[0][number].stop
-        size = (stop - start) * self._source.recorded.tensors[name].item_bytes
-        values = self._source.read(name, start, stop, self._buffers[1].bytes("source", size))
-        for turn, (delta, levels) in enumerate(zip(self._deltas, spans, strict=True)):
+        span = self._spans(name)[number]
+        size = (span.stop - span.start) * self._source.recorded.tensors[name].item_bytes
+        values = self._source.read(name, span.start, span.stop, self._buffers[1].bytes("source", size))
+        for turn, (delta, step) in enumerate(zip(self._deltas, span.steps, strict=True)):
             # In turns, since what is decoded must not lie over what it is decoded from.
-            decode = partial(self._device.decode, delta.codec)
-            values = levels[number].result(values, decode, self._buffers[turn % 2])
+            values = step.result(values, delta.codec.decode, self._buffers[turn % 2])
         return values
-
-    def _spans_of(self, name: str) -> list[list[SpanDelta]]:
-        return [list(delta[name].spans()) for delta in self._deltas]
-
-
-def _check_order(deltas: Sequence[Delta]) -> None:
-    for delta in deltas:
-        for tensor in delta.values():
-            if tensor.before != tensor.after:
-                raise UsageError(
-                    f"link {delta.artifact.digest.short} adds, removes or reshapes {tensor.name}, which a chain cannot",
-                    hint="begin a new chain from the new checkpoint",
-                )
-    for lower, upper in pairwise(deltas):
-        if lower.after.side.root != upper.before.side.root:
-            Link(upper.artifact.digest, upper.artifact.manifest).check_on(
-                Link(lower.artifact.digest, lower.artifact.manifest)
-            )
 
 
 def _path(delta: Delta, name: str) -> Path:

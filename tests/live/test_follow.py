@@ -83,14 +83,12 @@ def test_a_model_is_brought_to_the_tag_from_wherever_it_is(
 def test_links_are_brought_first_and_applied_when_it_is_safe(
     run: maskreg.Publisher, space: maskreg.Workspace, steps: list[Path]
 ) -> None:
-    model, safe = loaded(steps[0]), False
-    with follow(model, space, safe=lambda: safe) as follower:
+    model = loaded(steps[0])
+    with follow(model, space) as follower:
         assert follower.apply() is None
         assert follower.fetch()
-        assert follower.apply() is None
         assert is_at(model, steps[0])
         run.publish(steps[3])
-        safe = True
         followed = follower.apply()
         assert followed is not None
         assert followed.digest != space.find(RUN).digest

@@ -154,13 +154,11 @@ def test_what_stands_in_place_of_the_link_is_left_alone(run: Run) -> None:
 
 
 def test_links_wait_until_it_is_safe(run: Run) -> None:
-    safe = False
     run.publish(1)
-    with run.follower(safe=lambda: safe) as following:
-        assert following.step() is None
+    with run.follower() as following:
+        assert following.fetch()
         assert not (run.out / "current").exists()
-        safe = True
-        assert following.step() is not None
+        assert following.apply() is not None
         assert following.wait(0) is None
 
 

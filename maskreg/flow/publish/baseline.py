@@ -72,6 +72,7 @@ class Baseline(Checkpoint):
 
     Attributes:
         blocks: all blocks, by the process that owns them.
+        held: those of which this process holds coordinates, and which it owns or publishes with others.
     """
 
     # Else each leaf would be copied out of memory before it is hashed.
@@ -99,8 +100,11 @@ class Baseline(Checkpoint):
         self._remove_folder = finalize(self, shutil.rmtree, folder, ignore_errors=True)
         make_root(folder.parents[1])
         make_folder(folder / _FILES)
-        self._own = [block for block in blocks if rank in block.taken]
-        sizes = {block.key: self._held(block) for block in self._own}
+        self.held = [block for block in blocks if rank in block.taken]
+        sizes = {}
+        for block in self.held:
+            taken = block if block.owner == rank else block.taken[rank]
+            sizes[block.key] = taken.stop - taken.start
         self._bits = (
             self._on_disk(sizes) if on_disk else {key: np.empty(n, self._dtype(key)) for key, n in sizes.items()}
         )
@@ -110,12 +114,7 @@ class Baseline(Checkpoint):
     @property
     def owned(self) -> list[Block]:
         """The blocks that this process owns."""
-        return [block for block in self._own if block.owner == self._rank]
-
-    @property
-    def held(self) -> list[Block]:
-        """The blocks of which this process holds coordinates, and which it owns or publishes with others."""
-        return self._own
+        return [block for block in self.held if block.owner == self._rank]
 
     def take(self, checkpoint: Checkpoint) -> None:
         """Take over bits and small files of a checkpoint with the same tensors."""
@@ -124,7 +123,7 @@ class Baseline(Checkpoint):
             values = self.cast(block.name, checkpoint.read(block.name, block.start, block.stop), checkpoint)
             self._bits[block.key][:] = values if block.owner == self._rank else self._part(block, values)
 
-        tasks = ahead(self._own, lambda block: (block.name, block.start, block.stop), checkpoint)
+        tasks = ahead(self.held, lambda block: (block.name, block.start, block.stop), checkpoint)
         for _ in ordered(copy, tasks, jobs=self._jobs, size=lambda block: block.stop - block.start):
             pass
         self._facts.clear()
@@ -209,10 +208,6 @@ class Baseline(Checkpoint):
         if taken.stop - taken.start == values.size:
             return values
         return block.runs[self._rank].of_block(values, taken, block.start)
-
-    def _held(self, block: Block) -> int:
-        taken = block.taken[self._rank]
-        return block.stop - block.start if block.owner == self._rank else taken.stop - taken.start
 
     def _dtype(self, key: Key) -> np.dtype[Any]:
         return np.dtype(f"<u{self.tensors[key[0]].item_bytes}")

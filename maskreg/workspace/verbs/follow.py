@@ -102,7 +102,6 @@ class Follower(Closing):
         run: Run,
         *,
         every_s: float = EVERY_S,
-        safe: Callable[[], bool] | None = None,
         replica: str | None = None,
     ) -> None:
         """Decide what to follow; nothing is asked yet.
@@ -111,8 +110,7 @@ class Follower(Closing):
             weights: what follows.
             run: what is followed; both are closed at the end.
             every_s: seconds between two looks.
-            safe: asked before the weights change; while it says no, links wait.
-            replica: what a service shows this follower as; by default the name of the machine and the process id.
+                replica: what a service shows this follower as; by default the name of the machine and the process id.
 
         Raises:
             UsageError: a negative time, or a replica's name that is not clean.
@@ -123,7 +121,7 @@ class Follower(Closing):
         if replica is not None and not REPLICA.fullmatch(replica):
             raise UsageError(f"replica={replica!r}: pass up to 100 letters, digits, dots, colons, _ and -")
         self.replica = replica or own_name()
-        self.ref, self._run, self._weights, self._safe = run.ref, run, weights, safe
+        self.ref, self._run, self._weights = run.ref, run, weights
         self._lock = threading.Lock()
         self._looked = -float("inf")
         self._seen: tuple[float, Resolved] | None = None  # when the log was listed, and its end
@@ -185,7 +183,7 @@ class Follower(Closing):
         return True
 
     def apply(self) -> Followed | None:
-        """Write what :meth:`fetch` staged, if there is something and it is safe; never waits for it.
+        """Write what :meth:`fetch` staged, if there is something; never waits for it.
 
         Raises:
             WrongCheckpointError: a model in memory is not what it was; nothing was changed.
@@ -199,7 +197,7 @@ class Follower(Closing):
             self._lock.release()
 
     def _applied(self) -> Followed | None:
-        if self._waiting is None or (self._safe is not None and not self._agreed(self._safe())):
+        if self._waiting is None:
             return None
         (event, commit), self._waiting = self._waiting, None
         begun = time.monotonic()
@@ -285,7 +283,6 @@ def follow(
     at: ArtifactLike | None = None,
     remote: str | None = None,
     every_s: float = EVERY_S,
-    safe: Callable[[], bool] | None = None,
     replica: str | None = None,
     jobs: int | None = None,
     workspace: Workspace | None = None,
@@ -303,7 +300,6 @@ def follow(
             is taken for the source of the chain.
         remote: where the tag is; by default the default remote, or the local registry where there is none.
         every_s: seconds between two looks at the tag.
-        safe: asked before the model changes; while it says no, links wait.
         replica: what a service shows this follower as; by default the name of the machine and the process id.
 
     Raises:
@@ -313,7 +309,7 @@ def follow(
     with ExitStack() as failed:
         failed.callback(run.close)
         weights = _Model(model, None if at is None else run.space.find(at).digest, jobs)
-        follower = Follower(weights, run, every_s=every_s, safe=safe, replica=replica)
+        follower = Follower(weights, run, every_s=every_s, replica=replica)
         failed.pop_all()
     return follower
 

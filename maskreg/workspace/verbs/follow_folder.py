@@ -44,7 +44,6 @@ def follow_folder(
     remote: str | None = None,
     every_s: float = EVERY_S,
     keep: int = 2,
-    safe: Callable[[], bool] | None = None,
     replica: str | None = None,
     with_code: bool = False,
     progress: Progress = SILENT,
@@ -61,7 +60,6 @@ def follow_folder(
         remote: where the tag is; by default the default remote, or the local registry where there is none.
         every_s: seconds between two looks at the tag.
         keep: checkpoints that stay, the current one included.
-        safe: asked before the link moves; while it says no, links wait.
         replica: what a service shows this follower as; by default the name of the machine and the process id.
 
     Raises:
@@ -76,7 +74,7 @@ def follow_folder(
         run = failed.enter_context(Run(ref, remote=remote, workspace=workspace))
         folder = _Folder(run, Path(out), source, keep=keep, with_code=with_code, progress=progress)
         failed.callback(folder.close)
-        follower = Follower(folder, run, every_s=every_s, safe=safe, replica=replica)
+        follower = Follower(folder, run, every_s=every_s, replica=replica)
         failed.pop_all()
     return follower
 

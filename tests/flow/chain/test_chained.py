@@ -9,7 +9,7 @@ import pytest
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.errors import BrokenChainError, UsageError, WrongCheckpointError
+from maskreg.errors import PairMismatchError, UsageError, WrongCheckpointError
 from maskreg.flow.chain import Chained, root_of, write_weights
 from maskreg.flow.publish.baseline import Baseline
 from maskreg.flow.publish.division import undivided
@@ -64,7 +64,7 @@ def test_written_it_equals_the_last_target_file_by_file(
 def test_another_checkpoint_and_another_order_are_refused(three: list[Checkpoint], links: list[Artifact]) -> None:
     with pytest.raises(WrongCheckpointError):
         Chained(three[1], [(link, False) for link in links])
-    with pytest.raises(BrokenChainError, match=f"{links[0].digest.short} stands on {links[1].digest.short}"):
+    with pytest.raises(PairMismatchError, match=links[0].digest.short):
         Chained(three[1], [(links[1], False), (links[0], False)])
 
 
@@ -85,5 +85,5 @@ def test_a_link_that_reshapes_is_refused(three: list[Checkpoint], tmp_path: Path
         for name, tensors in (("small", first), ("grown", {**second, "scalar": bf16((2,), 1)}))
     ]
     link = extracted(tmp_path / "home", *pair, allow_mismatch=True)
-    with pytest.raises(UsageError, match="reshapes scalar"):
+    with pytest.raises(UsageError, match="scalar"):
         Chained(pair[0], [(link, False)])
