@@ -72,11 +72,9 @@ class Hook:
             try:
                 ask(self.url, body, headers=headers, max_bytes=1 << 20)
                 return
-            except UnavailableError as error:
+            except (UnavailableError, WorkerError, LimitError) as error:
                 fault = error
-            except (WorkerError, LimitError) as error:
-                fault = error
-                if error.facts.get("status") not in _NOT_READY:
+                if not isinstance(error, UnavailableError) and error.facts.get("status") not in _NOT_READY:
                     break
         hint = "it is told again at the next look, or by the same command"
         raise UnavailableError(f"{fault}; it serves what it had", hint=hint) from fault

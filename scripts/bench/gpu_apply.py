@@ -21,9 +21,10 @@ from typing import Any
 
 import torch
 
+from maskreg import apply_
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.flow.apply.in_memory import apply_, patch_
+from maskreg.flow.apply.in_memory import patch_
 from maskreg.flow.extract.extraction import extract
 from maskreg.live.memory import leaves_of
 from maskreg.store.file import FileStore

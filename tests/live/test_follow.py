@@ -15,6 +15,7 @@ from maskreg.errors import NotOnChainError, UsageError, WrongCheckpointError
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 
 RUN = "toy/run"
+PARTS = {False: ("delta",), True: ("delta", "reverse")}
 SHAPES = {"up.weight": (40, 16), "down.weight": (16, 40), "norm": (16,)}
 
 State = dict[str, torch.Tensor]
@@ -155,7 +156,7 @@ def test_a_model_that_was_changed_is_refused_and_left_alone(
 def test_a_tag_that_moved_back_needs_links_that_lead_back(space: maskreg.Workspace, steps: list[Path]) -> None:
     for reversible in (False, True):
         name = f"toy/run-{reversible}".lower()
-        with maskreg.Publisher(name, source=steps[0], reversible=reversible, workspace=space) as run:
+        with maskreg.Publisher(name, source=steps[0], parts=PARTS[reversible], workspace=space) as run:
             first = run.publish(steps[1])
             run.publish(steps[2])
         assert first is not None

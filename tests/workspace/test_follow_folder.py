@@ -92,7 +92,12 @@ def test_a_missing_link_is_waited_for_or_gone_around(lab: Lab, run: Run) -> None
 
 @pytest.mark.parametrize("reversible", [False, True])
 def test_a_tag_that_moved_back_is_followed(run: Run, reversible: bool) -> None:
-    how = {"source": run.steps[0], "remote": "team", "reversible": reversible, "workspace": run.ada}
+    how = {
+        "source": run.steps[0],
+        "remote": "team",
+        "parts": ("delta", "reverse") if reversible else ("delta",),
+        "workspace": run.ada,
+    }
     with maskreg.Publisher("toy/run", **how) as publisher:  # type: ignore[arg-type]
         for number in (1, 2, 3):
             publisher.publish(run.steps[number])

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import torch
 from torch.distributed import ProcessGroup
 
-from maskreg.artifact.reader import Artifact
 from maskreg.device import own_stream
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.blocks import Blocks, Live, Model, matched, mesh_device
@@ -33,18 +32,6 @@ _MOST_AT_ONCE = max(_AT_ONCE.values())
 
 Open = Callable[[], Sequence[Delta]]
 """Opens deltas, of which each continues the one before."""
-
-
-def apply_(
-    model: Model,
-    artifact: Artifact,
-    *,
-    revert: bool = False,
-    jobs: int | None = None,
-    group: ProcessGroup | None = None,
-) -> None:
-    """Patch a model in place: the source into the target, or back with ``revert``; see :func:`patch_`."""
-    patch_(model, lambda: [Delta(artifact, revert=revert)], jobs=jobs, group=group)
 
 
 def patch_(model: Model, deltas: Open, *, jobs: int | None = None, group: ProcessGroup | None = None) -> None:

@@ -188,15 +188,12 @@ def trajectory(
     spec = _spec(options, metrics=())
     with opened(workspace) as space, ExitStack() as stack:
         start = stack.enter_context(space.checkpoint(source, download=download))
-        run = [path for given in checkpoints for path in _paths(space, given)]
+        run: list[CheckpointLike] = []
+        for given in checkpoints:
+            is_some = isinstance(given, str) and is_pattern(given)
+            run += checkpoints_of(str(given), space.settings.options_of) if is_some else [given]
         points = [stack.enter_context(space.checkpoint(path, download=download)) for path in run]
         return follow(start, points, spec, by=by, root=space.root, device=device, progress=progress)
-
-
-def _paths(space: Workspace, checkpoint: CheckpointLike) -> Sequence[CheckpointLike]:
-    if not isinstance(checkpoint, str) or not is_pattern(checkpoint):
-        return [checkpoint]
-    return checkpoints_of(checkpoint, space.settings.options_of)
 
 
 def _spec(options: AnalysisOptions, **defaults: Any) -> AnalysisSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,18 +178,11 @@ def _checked_options(target_format: Format, options: Mapping[str, Any]) -> Mappi
         if name not in target_format.options:
             accepted = ", ".join(target_format.options) or "none"
             raise UsageError(f"{target_format.name} has no option {name!r}", hint=f"its options: {accepted}")
-        kind = type(target_format.options[name])
-        known[name] = _OF_TEXT[kind](value) if isinstance(value, str) else value
-        if type(known[name]) is not kind:
-            raise UsageError(f"{name}: {value!r} was given", hint=f"pass {_OF_KIND[kind]}")
+        is_number = isinstance(target_format.options[name], int)
+        known[name] = int(value) if is_number and re.fullmatch(r"[0-9]{1,18}", str(value)) else value
+        if type(known[name]) is not type(target_format.options[name]):
+            raise UsageError(f"{name}: {value!r} was given", hint=f"pass {'a whole number' if is_number else 'text'}")
     return known
-
-
-_OF_KIND = {int: "a whole number", str: "text"}
-_OF_TEXT: Mapping[type, Callable[[str], object]] = {
-    int: lambda text: int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None,
-    str: str,
-}
 
 
 def _input(path: str | Path, source_format: Format) -> Path:

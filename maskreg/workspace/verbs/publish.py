@@ -86,7 +86,6 @@ class Publisher(Closing):
         *,
         source: CheckpointLike | None = None,
         remote: str | None = None,
-        reversible: bool = False,
         parts: tuple[str, ...] = ("delta",),
         baseline: Literal["memory", "disk"] = "memory",
         retention: Retention | None = None,
@@ -101,9 +100,8 @@ class Publisher(Closing):
             source: the checkpoint that training began from, or one that a link gave; without one it is looked for
                 where this machine has seen it.
             remote: where to push every link; without one they stay in the local registry.
-            reversible: readers can go back from every link; the same as ``reverse`` among the parts.
-            parts: what links hold, and what of them is pushed; readers need ``delta``. A ``mask``
-                makes a link three times as large, and squashing links gives theirs.
+            parts: what links hold, and what of them is pushed; readers need ``delta``, and can go back from a link
+                with ``reverse``. A ``mask`` makes a link three times as large, and squashing links gives theirs.
             baseline: where what was published last is held: in memory, or in a file of the local registry that is
                 mapped into memory, and removed at the end.
             retention: when to make anchors, and which links expire; without it all stay.
@@ -116,12 +114,9 @@ class Publisher(Closing):
         if baseline not in ("memory", "disk"):
             raise UsageError(f"baseline={baseline!r}: pass 'memory' or 'disk'")
         self.ref = as_name(onto)
-        self._source = source
-        self._remote = remote
+        self._source, self._remote, self._parts = source, remote, parts
         self._card, _ = parted(card)
-        self._parts = (*parts, *(["reverse"] if reversible and "reverse" not in parts else []))
-        self._on_disk, self._jobs = baseline == "disk", jobs
-        self._retention = retention
+        self._on_disk, self._jobs, self._retention = baseline == "disk", jobs, retention
         self._open = ExitStack()
         self._space = workspace or self._open.enter_context(Workspace())
         self._groups: tuple[Processes, Processes] | None = None
@@ -217,45 +212,25 @@ class Publisher(Closing):
         meta: Mapping[str, str] | None,
         processes: Processes | Alone,
     ) -> Published | None:
-        """Code, store and push what moved."""
-        moved = head is None or any(processes.gathered(bool(publication.moved)))
+        """Code what moved as a link, move the tag to it, and push it; the baseline moves on when the tag has."""
+        moved, extracted = head is None or any(processes.gathered(bool(publication.moved))), None
         if moved:
-            stored = self._stored(publication, seconds, naming, head, meta, processes)
-        else:
-            stored = processes.together(lambda: self._unmoved(naming))
+            begun = time.monotonic()
+            extracted = publication.link(
+                processes,
+                self._space.root,
+                reversible="reverse" in self._parts,
+                masked="mask" in self._parts,
+                parents=() if head is None else (head,),
+                recipe=None if head is None else LINK_RECIPE,
+            )
+            seconds["code"] = time.monotonic() - begun
 
-        def push_stored() -> Published | None:
-            return Published.of(stored, self._pushed(seconds), seconds, moved=moved) if stored is not None else None
-
-        published = processes.together(push_stored)
-        processes.together(lambda: self._settle(naming))
-        return published
-
-    def _stored(
-        self,
-        publication: Publication,
-        seconds: dict[str, float],
-        naming: Naming | None,
-        head: Digest | None,
-        meta: Mapping[str, str] | None,
-        processes: Processes | Alone,
-    ) -> Stored | None:
-        """Code what moved as a link, and move the tag to it; only then the baseline moves on."""
-        parents, recipe = ((head,), LINK_RECIPE) if head is not None else ((), None)
-        begun = time.monotonic()
-        extracted = publication.link(
-            processes,
-            self._space.root,
-            reversible="reverse" in self._parts,
-            masked="mask" in self._parts,
-            parents=parents,
-            recipe=recipe,
-        )
-        seconds["code"] = time.monotonic() - begun
-
-        def store() -> tuple[Stored, Link] | None:
-            if extracted is None or naming is None:
+        def store() -> tuple[Stored, Link | None] | None:
+            if naming is None:
                 return None
+            if extracted is None:
+                return self._unmoved(naming), None
             link = Link(extracted.digest, self._space.local.artifact(extracted.digest).manifest)
             self._latest.check(link, naming.head.digest if naming.head is not None else None)
             consent = {} if self._retention is None else self._retention.meta(naming.head)
@@ -266,13 +241,18 @@ class Publisher(Closing):
 
         made = processes.together(store)
         link = processes.gathered(made and made[1])[0]
-        assert link is not None  # the first process stored it
-        processes.together(lambda: self._latest.advance(publication, link))
-        return made and made[0]
+        if link is not None:
+            processes.together(lambda: self._latest.advance(publication, link))
 
-    def _unmoved(self, naming: Naming | None) -> Stored | None:
-        if naming is None or naming.head is None or naming.head.digest is None:
-            return None
+        def push_stored() -> Published | None:
+            return None if made is None else Published.of(made[0], self._pushed(seconds), seconds, moved=moved)
+
+        published = processes.together(push_stored)
+        processes.together(lambda: self._settle(naming))
+        return published
+
+    def _unmoved(self, naming: Naming) -> Stored:
+        assert naming.head is not None and naming.head.digest is not None  # else the first link is made
         head = self._space.local.artifact(naming.head.digest)
         self._space.note(f"nothing moved since {head.digest.short}, so no link was published")
         return Stored(self.ref, head, naming.head.card)

@@ -94,13 +94,6 @@ def _next_step(name: LeftOut, remote: str | None) -> LeftOut:
     return name
 
 
-def _refuse_empty(**filters: str | Range | None) -> None:
-    # Such as the value of an unset variable, which is no request for everything.
-    for name, value in filters.items():
-        if isinstance(value, str) and not value.strip():
-            raise UsageError(f"the filter {name} is empty", hint="leave it out, or write what it has to match")
-
-
 def search(
     text: str | None = None,
     *,
@@ -143,7 +136,10 @@ def search(
     Raises:
         UsageError: a filter that does not exist or is empty, an unknown sort key, an empty range or a negative limit.
     """
-    _refuse_empty(text=text, **filters)
+    # Such as the value of an unset variable, which is no request for everything.
+    for name, value in {"text": text, **filters}.items():
+        if isinstance(value, str) and not value.strip():
+            raise UsageError(f"the filter {name} is empty", hint="leave it out, or write what it has to match")
     patterns, words = patterns_in(text or "")
     query = Query(
         text=words,

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from maskreg import apply_
 from maskreg.codec import triton_decode
-from maskreg.flow.apply.in_memory import apply_
 from maskreg.live import triton_leaves
 from maskreg.tensors.bus import counted
 from tests.checkpoints import Tensor, bf16, f32, moved

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from maskreg import apply_
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import CorruptError, UsageError, WrongCheckpointError
 from maskreg.flow.apply import in_memory as patching
-from maskreg.flow.apply.in_memory import apply_
 from maskreg.parallel import ordered
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f32, moved

@@ -12,9 +12,10 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import maskreg
+from maskreg import apply_
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import AlreadyAppliedError, PairMismatchError, PartAbsentError, UsageError, WrongCheckpointError
-from maskreg.flow.apply.in_memory import apply_, patch_
+from maskreg.flow.apply.in_memory import patch_
 from maskreg.update.route import switching
 from tests.checkpoints import Tensor, bf16, f32, moved
 from tests.flow.apply.test_in_memory import holds, live
