@@ -14,15 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Bits = npt.NDArray[Any]
-    Indexes = npt.NDArray[np.int64]
+Bits = npt.NDArray[Any]
+Indexes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,13 +101,16 @@ class Baseline(Checkpoint):
         make_root(folder.parents[1])
         make_folder(folder / _FILES)
         self.held = [block for block in blocks if rank in block.taken]
-        sizes = {}
-        for block in self.held:
-            taken = block if block.owner == rank else block.taken[rank]
-            sizes[block.key] = taken.stop - taken.start
-        self._bits = (
-            self._on_disk(sizes) if on_disk else {key: np.empty(n, self._dtype(key)) for key, n in sizes.items()}
+        own = [block if block.owner == rank else block.taken[rank] for block in self.held]
+        sizes = [taken.stop - taken.start for taken in own]
+        # Each begins at a multiple of 8 bytes.
+        ends = np.cumsum(
+            [-(-n * self._dtype(block).itemsize // 8) * 8 for block, n in zip(self.held, sizes, strict=True)]
         )
+        total = int(ends[-1]) if sizes else 0
+        memory = self._mapped(max(1, total)) if on_disk else np.empty(total, np.uint8)
+        parts = zip(self.held, sizes, np.split(memory, ends), strict=False)
+        self._bits = {block.key: part.view(self._dtype(block))[:n] for block, n, part in parts}
         self._facts: dict[Key, Facts] = {}
         self.take(checkpoint)
 
@@ -209,26 +212,19 @@ class Baseline(Checkpoint):
             return values
         return block.runs[self._rank].of_block(values, taken, block.start)
 
-    def _dtype(self, key: Key) -> np.dtype[Any]:
-        return np.dtype(f"<u{self.tensors[key[0]].item_bytes}")
+    def _dtype(self, block: Block) -> np.dtype[Any]:
+        return np.dtype(f"<u{self.tensors[block.name].item_bytes}")
 
-    def _on_disk(self, sizes: Mapping[Key, int]) -> dict[Key, Bits]:
-        aligned = {key: -(-n * self._dtype(key).itemsize // 8) * 8 for key, n in sizes.items()}
-        total = max(1, sum(aligned.values()))
-        path = self._folder / _WEIGHTS
-        require_space(path, total, what="the baseline", registry=str(self._folder.parents[1]))
-        with filling(path, total, what="the baseline", registry=str(self._folder.parents[1])), path.open("wb") as file:
+    def _mapped(self, total: int) -> Bits:
+        path, what, registry = self._folder / _WEIGHTS, "the baseline", str(self._folder.parents[1])
+        require_space(path, total, what=what, registry=registry)
+        with filling(path, total, what=what, registry=registry), path.open("wb") as file:
             # A sparse file would end the process where the disk becomes full.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, total)
             else:
                 file.truncate(total)
-        mapped, at = np.memmap(path, np.uint8, "r+"), 0
-        bits: dict[Key, Bits] = {}
-        for key, size in aligned.items():
-            bits[key] = mapped[at : at + size].view(self._dtype(key))[: sizes[key]]
-            at += size
-        return bits
+        return np.memmap(path, np.uint8, "r+")
 
 
 class Changed(Checkpoint):

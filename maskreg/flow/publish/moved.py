@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.codec.base import Movers
 from maskreg.codec.movers import find_movers, swapped
 from maskreg.mask import pack, packed_bytes, unpack
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Bits = npt.NDArray[Any]
-    Positions = npt.NDArray[np.uint32]
+Bits = npt.NDArray[Any]
+Positions = npt.NDArray[np.uint32]
 
 
 class Moved(NamedTuple):
