@@ -56,7 +56,7 @@ class Part:
         """
         runs = Runs.of(shape, indexes)
         strides = np.diff(runs.starts)
-        if (strides != strides[:1]).any():
+        if (strides != strides[:1]).any() or any(len(own) and own[-1] - own[0] + 1 != len(own) for own in indexes):
             return None
         first = int(runs.starts[0]) if runs.starts.size else 0
         stride = int(strides[0]) if strides.size else runs.length

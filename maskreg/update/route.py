@@ -104,9 +104,14 @@ class Route(Mapping[str, TensorRoute]):
         self.stations = _stations(self.deltas)
         for left, right in pairwise(self.deltas):
             _require_continuing(left, right)
-        for delta in self.deltas:
-            for tensor in delta.values():
-                _refuse_reshaping(tensor)
+        for tensor in (tensor for delta in self.deltas for tensor in delta.values()):
+            if tensor.before != tensor.after:
+                changes = "removes" if tensor.after is None else "changes dtype or shape of"
+                raise UsageError(
+                    f"the artifact {'adds' if tensor.before is None else changes} tensor {tensor.name}, "
+                    "which cannot be done in place",
+                    hint="apply it to the source on disk, which writes a new checkpoint",
+                )
         self._tensors = {name: TensorRoute(tuple(delta[name] for delta in self.deltas)) for name in self.deltas[0]}
 
     def __getitem__(self, name: str) -> TensorRoute:
@@ -156,12 +161,3 @@ def _form(side: RecordedSide, name: str) -> tuple[object, ...] | None:
         return None
     print_of = row.source_fingerprint if side.name == "source" else row.target_fingerprint
     return side.tensors.get(name), print_of
-
-
-def _refuse_reshaping(tensor: TensorDelta) -> None:
-    if tensor.before != tensor.after:
-        verb = "adds" if tensor.before is None else "removes" if tensor.after is None else "changes dtype or shape of"
-        raise UsageError(
-            f"the artifact {verb} tensor {tensor.name}, which cannot be done in place",
-            hint="apply it to the source on disk, which writes a new checkpoint",
-        )

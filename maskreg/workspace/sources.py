@@ -17,11 +17,14 @@ from maskreg.errors import (
     WrongCheckpointError,
     prefixed,
 )
+from maskreg.parallel import worker_count
+from maskreg.update.verified import VerifiedSource
 from maskreg.workspace.storing import remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Side
+    from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint import Checkpoint
 
 
@@ -66,6 +69,16 @@ def sources(
         f"the checkpoint that this applies to ({side.hub or Digest(side.root).short}) was not found; tried: {attempts}",
         **facts,
     )
+
+
+def verified_source(
+    workspace: Workspace, artifact: Artifact, *, source: CheckpointLike | None = None, download: bool = False
+) -> CheckpointLike:
+    """The source of an artifact, given or found; forms and ends of its tensors are those that the artifact records."""
+    for attempt in sources(workspace, artifact.manifest.source, source=source, download=download):
+        with attempt as found:
+            VerifiedSource(artifact, found, jobs=worker_count(None))
+    return found.path if source is None else source
 
 
 def sources_if_any(

@@ -14,7 +14,6 @@ from maskreg.errors import (
     ImmutableTagError,
     MaskregError,
     OutputExistsError,
-    PartAbsentError,
     UsageError,
 )
 from maskreg.ref import Card, Ref
@@ -66,8 +65,18 @@ class Naming:
             self._careful = False
 
     def _user(self) -> str:
+        """Other use of the name, to follow "it"; empty without any, as far as is known."""
+        head, local = self.head, self._workspace.local
         # A name that is immutable never moves, used or not.
-        return "" if self.head is None or self.head.immutable else user_of(self._workspace.local, self.head)
+        if head is None or head.immutable or head.deleted:
+            return ""
+        if head.origin:
+            return "was pulled from a remote"
+        from maskreg.registry.transfer import is_followed
+
+        if is_followed(local, head.ref):
+            return "was pushed to a remote"
+        return "" if head.by == local.by else f"was set by {head.by}"
 
     def card_for(self, digest: Digest, card: Card) -> Card:
         """The card to store: the present one while the name already points to this very artifact."""
@@ -103,19 +112,6 @@ def shared_family(operands: Sequence[Named]) -> str:
     return families.pop() if len(families) == 1 else ""
 
 
-def user_of(local: Registry, head: RefEntry | None) -> str:
-    """Other use of a tag of the local registry, to follow "it"; empty without any, as far as is known."""
-    if head is None or head.deleted:
-        return ""
-    if head.origin:
-        return "was pulled from a remote"
-    from maskreg.registry.transfer import is_followed
-
-    if is_followed(local, head.ref):
-        return "was pushed to a remote"
-    return "" if head.by == local.by else f"was set by {head.by}"
-
-
 def remember(workspace: Workspace, root: str, path: Location) -> None:
     """Note where a checkpoint of this identity lies, so that a later ``apply`` finds it."""
     workspace.local.index.saw_source(root, str(path.absolute()))
@@ -137,15 +133,6 @@ def free_path(out: str | Path, *, force: bool, source: object = None) -> Path:
             raise OutputExistsError(path, reason="and is the source", hint="choose another output")
         raise OutputExistsError(path, hint="choose another output, or replace it", options={"force": True})
     return path
-
-
-def note_absent_parts(workspace: Workspace, ref: Ref, what: str) -> None:
-    """Say which parts of an artifact are not in the local registry, and so not in what was made of it."""
-    artifact = workspace.find(ref).artifact
-    absent = sorted(frozenset(artifact.manifest.parts) - artifact.present())
-    for part in absent:
-        fault = f"the {part} part is not here, and was not {what}"
-        workspace.note(PartAbsentError(fault, hint="to bring it", ref=replace(ref, digest=None), not_pulled=part))
 
 
 def note_move(workspace: Workspace, ref: Ref, head: RefEntry | None, digest: Digest) -> Digest | None:

@@ -15,8 +15,7 @@ from maskreg.flow.publish.result import extract_shards
 from maskreg.live.alone import Alone
 from maskreg.parallel import worker_count
 from maskreg.ref import Ref
-from maskreg.update.verified import VerifiedSource
-from maskreg.workspace.sources import sources
+from maskreg.workspace.sources import verified_source
 from maskreg.workspace.storing import Naming
 from maskreg.workspace.verbs.extract import CardOptions, Extracted, parted, store_extracted
 from maskreg.workspace.verbs.pull import with_mask
@@ -86,7 +85,13 @@ def extract_result(
             space = processes.together(lambda: stack.enter_context(opened(workspace)))
             naming = processes.together(lambda: Naming(space, name, careful=not force) if is_first else None)
             named = _named(space, artifact, processes)
-            before = processes.together(lambda: _source(space, named, source, stack))
+
+            def open_source() -> Checkpoint:
+                given = source if named is None else verified_source(space, named.artifact, source=source)
+                assert given is not None
+                return stack.enter_context(space.checkpoint(given, side="source"))
+
+            before = processes.together(open_source)
             rank, forms = processes.rank, before.tensors
             state = processes.together(lambda: ModelState(model, forms, before.small_files(), rank=rank))
             if dry_run:
@@ -117,14 +122,3 @@ def _named(space: Workspace, artifact: ArtifactLike | None, processes: Processes
     is_first = processes.rank == processes.ranks[0]
     first = processes.together(lambda: with_mask(space, artifact) if is_first else None)
     return processes.together(lambda: first or with_mask(space, artifact))
-
-
-def _source(space: Workspace, named: Named | None, source: CheckpointLike | None, stack: ExitStack) -> Checkpoint:
-    """The source, which is the artifact's."""
-    if named is not None:
-        for attempt in sources(space, named.artifact.manifest.source, source=source):
-            with attempt as found:
-                VerifiedSource(named.artifact, found, jobs=worker_count(None))
-        source = source if source is not None else found.path
-    assert source is not None
-    return stack.enter_context(space.checkpoint(source, side="source"))

@@ -9,14 +9,14 @@ from typing import Any
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.manifest import Link, stands_on
 from maskreg.artifact.presence import read_manifest
-from maskreg.errors import ConfigError
+from maskreg.errors import ConfigError, PartAbsentError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
 from maskreg.registry.push import Pushed
 from maskreg.registry.push import push as transfer
-from maskreg.workspace.storing import note_absent_parts, note_catalog
+from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
@@ -65,7 +65,10 @@ def push(
                 f"{pushed.ref} on {pushed.remote} moved from {pushed.was.short}, set by {pushed.was_by} at {when}"
             )
         if parts is None:
-            note_absent_parts(space, ref, "sent")
+            artifact = space.find(ref).artifact
+            for part in sorted(frozenset(artifact.manifest.parts) - artifact.present()):
+                fault, own = f"the {part} part is not here, and was not sent", replace(ref, digest=None)
+                space.note(PartAbsentError(fault, hint="to bring it", ref=own, not_pulled=part))
         note_catalog(space, destination)
         return pushed
 

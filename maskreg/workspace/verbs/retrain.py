@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.extras import requiring
-from maskreg.parallel import is_first, worker_count
+from maskreg.parallel import is_first
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
-from maskreg.workspace.sources import sources
+from maskreg.workspace.sources import verified_source
 from maskreg.workspace.storing import Naming, remember
 from maskreg.workspace.verbs.pull import with_mask
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
@@ -182,7 +182,6 @@ def _prepared(
     with requiring("training", "train"):
         from maskreg.train.retrain.folder import RunFolder
         from maskreg.train.retrain.prepare import FULL, RunRequest, prepare
-        from maskreg.update.verified import VerifiedSource
 
     folder = RunFolder(Path(out))
     folder.has_run()  # before anything is searched or read
@@ -194,10 +193,7 @@ def _prepared(
         raise UsageError("no mask to train was named", hint=hint)
     if source is None:
         assert artifact is not None
-        for attempt in sources(workspace, artifact.manifest.source, download=request.download):
-            with attempt as found:
-                VerifiedSource(artifact, found, jobs=worker_count(None))
-        source = found.path
+        source = verified_source(workspace, artifact, download=request.download)
     with workspace.checkpoint(source, download=request.download) as checkpoint:
         prepared = prepare(request, artifact, checkpoint, workspace.root, progress=progress)
         remember(workspace, prepared.setup.source, checkpoint.path)
