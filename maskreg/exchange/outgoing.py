@@ -67,14 +67,13 @@ class Outgoing:
         *,
         with_code: bool = False,
         progress: Progress = SILENT,
-        jobs: int | None = None,
     ) -> None:
         """Check that the artifact can be written."""
         self.artifact = artifact
         self.source = source
         self._with_code = with_code
         self.progress = progress
-        self._jobs = worker_count(jobs)
+        self._jobs = worker_count(None)
         self._buffers = Buffers()
         if source is None:
             artifact.require("mask")

@@ -48,7 +48,6 @@ def combine(
     k: int = 0,
     allow_different: bool = False,
     progress: Progress = SILENT,
-    jobs: int | None = None,
 ) -> Digest:
     """Combine masks: ``and``, ``or``, ``minus``, ``xor``, or the coordinates that at least ``k`` of them hold.
 
@@ -67,7 +66,7 @@ def combine(
         return block, operation(block.bits)
 
     progress.start("combine", size * len(masks))
-    threads, source = worker_count(jobs), RecordedSide(masks[0])
+    threads, source = worker_count(None), RecordedSide(masks[0])
     with (
         artifact_space(root, size + leaves),
         ArtifactWriter(root, ["mask"], jobs=threads) as writer,
@@ -140,9 +139,7 @@ class _Imported(NamedTuple):
     packed: npt.NDArray[np.uint8] | None
 
 
-def store_mask(
-    masks: Masks, source: Checkpoint, root: Path, *, progress: Progress = SILENT, jobs: int | None = None
-) -> Digest:
+def store_mask(masks: Masks, source: Checkpoint, root: Path, *, progress: Progress = SILENT) -> Digest:
     """Store masks of one source as an artifact of kind ``mask``, without a target.
 
     A mask that maskreg wrote, and that had no target either, gets its parents and its lineage recipe back, and so its
@@ -151,7 +148,7 @@ def store_mask(
     infos = source.tensors.values()
     leaves = sum(2 * FINGERPRINT_BYTES * (info.numel // LEAF_NUMEL + 1) for info in infos)
     size = leaves + sum(packed_bytes(info.numel) for info in infos if info.dtype in FLOAT)
-    buffers, aliases, threads = Buffers(), _aliases(source, masks), worker_count(jobs)
+    buffers, aliases, threads = Buffers(), _aliases(source, masks), worker_count(None)
 
     def work(block: _Imported) -> tuple[_Imported, LeafHashes]:
         room = buffers.bytes("source", (block.stop - block.start) * block.info.item_bytes)

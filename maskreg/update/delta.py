@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
@@ -140,7 +140,7 @@ class TensorDelta:
         return SpanDelta(self.name, start, stop, leaves_between(leaves, start, stop), width, coded, stored)
 
 
-class Delta(Mapping[str, TensorDelta]):
+class Delta(dict[str, TensorDelta]):
     """An artifact's change by tensor name, tied names included, in the order of the tensor table.
 
     Values know their form and what happens; payload is read only by :meth:`TensorDelta.spans`. ``part`` is ``delta`` or
@@ -166,16 +166,7 @@ class Delta(Mapping[str, TensorDelta]):
         artifact.require(self.part)
         source, target = RecordedSide(artifact, "source"), RecordedSide(artifact, "target")
         self.before, self.after = (target, source) if revert else (source, target)
-        self._tensors = {name: self._tensor(name, row) for name, row in artifact.by_name.items()}
-
-    def __getitem__(self, name: str) -> TensorDelta:
-        return self._tensors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
+        super().__init__((name, self._tensor(name, row)) for name, row in artifact.by_name.items())
 
     @property
     def codec(self) -> Codec:

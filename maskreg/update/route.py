@@ -9,7 +9,7 @@ Deltas code the same blocks of a tensor, so a block goes the whole way on its ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -92,7 +92,7 @@ class TensorRoute:
             yield SpanRoute(tuple(stations), steps)
 
 
-class Route(Mapping[str, TensorRoute]):
+class Route(dict[str, TensorRoute]):
     """What becomes of each tensor of a model, by name, in the order of the first artifact's tensor table.
 
     ``stations`` is what a model is before, between and after the deltas, for messages: ``the source``, ``the target``.
@@ -112,16 +112,7 @@ class Route(Mapping[str, TensorRoute]):
                     "which cannot be done in place",
                     hint="apply it to the source on disk, which writes a new checkpoint",
                 )
-        self._tensors = {name: TensorRoute(tuple(delta[name] for delta in self.deltas)) for name in self.deltas[0]}
-
-    def __getitem__(self, name: str) -> TensorRoute:
-        return self._tensors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
+        super().__init__((name, TensorRoute(tuple(delta[name] for delta in self.deltas))) for name in self.deltas[0])
 
     @property
     def hint(self) -> str:
