@@ -25,13 +25,7 @@ class RolloutServers:
         urls: where they are, such as ``http://localhost:8000``.
     """
 
-    def __init__(
-        self,
-        urls: Sequence[str],
-        init_info: Mapping[str, Any],
-        *,
-        timeout_s: float = 600.0,
-    ) -> None:
+    def __init__(self, urls: Sequence[str], init_info: Mapping[str, Any], *, timeout_s: float = 600.0) -> None:
         """Remember where they are; nothing is sent.
 
         Args:

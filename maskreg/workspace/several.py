@@ -24,11 +24,7 @@ def tags_of(workspace: Workspace, artifacts: Sequence[ArtifactLike], remote: str
 
 
 def expanded(
-    workspace: Workspace,
-    artifacts: Sequence[ArtifactLike],
-    remote: str | None = None,
-    *,
-    without: Ref | None = None,
+    workspace: Workspace, artifacts: Sequence[ArtifactLike], remote: str | None = None, *, without: Ref | None = None
 ) -> tuple[ArtifactLike, ...]:
     """Artifacts, with the tags that a pattern matches in its place, step 2 before step 10.
 

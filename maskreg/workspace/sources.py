@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket import is_url
 from maskreg.digest import Digest
-from maskreg.errors import (
-    AlreadyAppliedError,
-    ConfigError,
-    MaskregError,
-    NotFoundError,
-    WrongCheckpointError,
-    prefixed,
-)
+from maskreg.errors import AlreadyAppliedError, ConfigError, MaskregError, NotFoundError, WrongCheckpointError, prefixed
 from maskreg.parallel import worker_count
 from maskreg.update.verified import VerifiedSource
 from maskreg.workspace.storing import remember

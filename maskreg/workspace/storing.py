@@ -9,13 +9,7 @@ from pathlib import Path
 from maskreg.bucket import Location
 from maskreg.digest import Digest
 from maskreg.disk import occupied, refuse_url
-from maskreg.errors import (
-    ConflictError,
-    ImmutableTagError,
-    MaskregError,
-    OutputExistsError,
-    UsageError,
-)
+from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.store.chain import check_free, check_movable

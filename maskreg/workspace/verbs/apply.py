@@ -160,11 +160,7 @@ def switch_(
         UsageError: both are one artifact; or as :func:`apply_`.
     """
     _patch(
-        model,
-        lambda space: switching(space.find(before).artifact, space.find(after).artifact),
-        jobs,
-        group,
-        workspace,
+        model, lambda space: switching(space.find(before).artifact, space.find(after).artifact), jobs, group, workspace
     )
 
 

@@ -62,12 +62,7 @@ def check(remote: str | None = None, *, workspace: Workspace | None = None) -> U
         return Usable(current(registry.index.url))
 
 
-def rebuild(
-    remote: str | None = None,
-    *,
-    progress: Progress = SILENT,
-    workspace: Workspace | None = None,
-) -> Rebuilt:
+def rebuild(remote: str | None = None, *, progress: Progress = SILENT, workspace: Workspace | None = None) -> Rebuilt:
     """Recreate a catalog from the store. Measurements and events are kept.
 
     Raises:

@@ -96,14 +96,7 @@ class Follower(Closing):
         replica: what a service that has the tag shows this follower as.
     """
 
-    def __init__(
-        self,
-        weights: Weights,
-        run: Run,
-        *,
-        every_s: float = EVERY_S,
-        replica: str | None = None,
-    ) -> None:
+    def __init__(self, weights: Weights, run: Run, *, every_s: float = EVERY_S, replica: str | None = None) -> None:
         """Decide what to follow; nothing is asked yet.
 
         Args:

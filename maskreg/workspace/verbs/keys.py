@@ -139,12 +139,7 @@ def list(
 
 
 def export(
-    project: str,
-    out: str | Path,
-    *,
-    remote: str | None = None,
-    force: bool = False,
-    workspace: Workspace | None = None,
+    project: str, out: str | Path, *, remote: str | None = None, force: bool = False, workspace: Workspace | None = None
 ) -> KeyFile:
     """Write the private key of a project to a file that only its owner can read, for a backup or another machine.
 

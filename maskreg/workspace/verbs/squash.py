@@ -70,9 +70,6 @@ def _links(space: Workspace, last: Named, since: Named | None) -> list[Link]:
         if since is not None:
             raise UsageError(f"{last.name} does not stand on {since.name}", chain=last.name)
     if not links:
-        raise UsageError(
-            f"nothing to squash: both ends are {last.name}",
-            chain=last.name,
-        )
+        raise UsageError(f"nothing to squash: both ends are {last.name}", chain=last.name)
     links.reverse()
     return links
