@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from maskreg.settings import Settings
     from maskreg.workspace.verbs import config, db, jobs, keys, remotes
     from maskreg.workspace.verbs.analyze import analyze, trajectory
-    from maskreg.workspace.verbs.apply import apply, apply_, revert_, switch_
+    from maskreg.workspace.verbs.apply import apply, apply_, switch_
     from maskreg.workspace.verbs.baseline import baseline
     from maskreg.workspace.verbs.combine import combine
     from maskreg.workspace.verbs.compare import compare
@@ -122,7 +122,6 @@ __all__ = [
     "report",
     "restore",
     "retrain",
-    "revert_",
     "search",
     "show",
     "squash",
@@ -146,7 +145,7 @@ _NAMES = {
     "registry": "Registry",
     "settings": "Settings",
     "workspace.verbs.analyze": "trajectory",
-    "workspace.verbs.apply": "apply_ revert_ switch_",
+    "workspace.verbs.apply": "apply_ switch_",
     "workspace.verbs.convert": "convert_from convert_to",
     "workspace.verbs.follow": "Followed Follower",
     "workspace.verbs.publish": "Published Publisher",

@@ -19,7 +19,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Making": ("extract", "baseline", "combine", "merge", "convert_from", "convert_to"),
     "Training": ("retrain", "extract_result"),
     "Sharing": ("push", "pull", "load", "tag", "mv", "annotate", "remove", "restore"),
-    "Applying": ("apply", "apply_", "revert_", "switch_"),
+    "Applying": ("apply", "apply_", "switch_"),
     "Following a run": (
         "publish",
         "Publisher",

@@ -106,7 +106,7 @@ def apply_(
         model: a module or a state dict with every tensor of the artifact, on any device; prefixes of wrappers
             (``module.``, ``_orig_mod.``) are resolved where that is unambiguous.
         artifact: a reference, a digest or an open artifact, with a delta; with a reverse part to go back.
-        revert: turn the target into the source, as :func:`revert_` does.
+        revert: turn the target into the source.
 
     Raises:
         UsageError: not a model; or the artifact adds, removes or reshapes tensors, tensors overlap in memory, or a
@@ -117,22 +117,6 @@ def apply_(
         CorruptError: the artifact is damaged.
     """
     _patch(model, lambda space: [Delta(space.find(artifact).artifact, revert=revert)], jobs, group, workspace)
-
-
-def revert_(
-    model: torch.nn.Module | Mapping[str, torch.Tensor],
-    artifact: ArtifactLike,
-    *,
-    jobs: int | None = None,
-    group: ProcessGroup | None = None,
-    workspace: Workspace | None = None,
-) -> None:
-    """Patch a model in memory, in place: the target of an artifact back into its source.
-
-    Args:
-        model: as :func:`apply_` takes it.
-    """
-    apply_(model, artifact, revert=True, jobs=jobs, group=group, workspace=workspace)
 
 
 def switch_(

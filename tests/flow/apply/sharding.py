@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 import maskreg
-from maskreg import apply_, revert_, switch_
+from maskreg import apply_, switch_
 from maskreg.artifact import arrays, layout
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
@@ -149,7 +149,7 @@ def tensors(directory: Path) -> dict[str, Any]:
     switch_(state, first, second)
     outcome["switched"] = same(state, sides["target-second"])
     outcome["already"] = raised(lambda: switch_(state, first, second))
-    revert_(state, second)
+    apply_(state, second, revert=True)
     outcome["reverted"] = same(state, sides["source"])
     outcome |= staged(state, first, second, sides)
     last = dist.get_rank() == dist.get_world_size() - 1
@@ -203,8 +203,8 @@ def model(directory: Path) -> dict[str, bool]:
     fully_shard(sharded)
     own = artifact(directory / "root")
     outcome = {}
-    for step, work, side in (("applied", apply_, sides[1]), ("reverted", revert_, sides[0])):
-        work(sharded, own)
+    for step, revert, side in (("applied", False, sides[1]), ("reverted", True, sides[0])):
+        apply_(sharded, own, revert=revert)
         outcome[step] = same(dict(sharded.named_parameters()), dict(side.named_parameters()))
     apply_(sharded.state_dict(), own)
     outcome["state dict"] = same(dict(sharded.named_parameters()), dict(sides[1].named_parameters()))
@@ -223,7 +223,7 @@ def replicated(directory: Path) -> dict[str, Any]:
     if dist.get_rank() == 1:
         with torch.no_grad():
             module.bias[0] *= 2
-    outcome["wrong bit"] = raised(lambda: revert_(ddp, artifact(directory / "first")))
+    outcome["wrong bit"] = raised(lambda: apply_(ddp, artifact(directory / "first"), revert=True))
     if dist.get_rank() == 0:
         outcome["untouched"] = same(dict(module.named_parameters()), sides["target-first"])
     return outcome

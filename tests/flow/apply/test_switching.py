@@ -73,7 +73,7 @@ def test_a_model_goes_from_one_target_to_another_and_back(both: Both) -> None:
     assert holds(state, both.targets[1])
     switch_(state, both.second, both.first, jobs=1)
     assert holds(state, both.targets[0])
-    maskreg.revert_(state, both.first)
+    maskreg.apply_(state, both.first, revert=True)
     assert holds(state, both.source)
     assert places == {name: tensor.data_ptr() for name, tensor in state.items()}
 
