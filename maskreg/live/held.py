@@ -8,7 +8,6 @@ those that fall into the part: runs of one length (:mod:`maskreg.live.runs`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """What this process, ``rank``, holds of a tensor.
+    """What this process holds of a tensor.
 
     ``local`` shares the model's memory; flattened, it is in the order of the runs. ``of`` has the runs of each process
     that has to do with this tensor, by rank, ascending; together they are the tensor.
@@ -36,7 +35,6 @@ class Held:
 
     local: torch.Tensor
     of: dict[int, Runs]
-    rank: int
 
 
 def held(name: str, parameter: torch.Tensor, view: torch.Tensor) -> Held:
@@ -50,9 +48,8 @@ def held(name: str, parameter: torch.Tensor, view: torch.Tensor) -> Held:
         )
     local = local_of(parameter.detach())
     position = mesh.get_coordinate()
-    rank = torch.distributed.get_rank()
     if position is None:
-        return Held(local.new_empty(0), {}, rank)
+        return Held(local.new_empty(0), {})
     positions = {
         int(mesh.mesh[coordinate]): coordinate
         for coordinate in product(
@@ -63,7 +60,7 @@ def held(name: str, parameter: torch.Tensor, view: torch.Tensor) -> Held:
         )
     }
     cut = _Cut(tuple(parameter.shape), view)
-    own = indexes_of(parameter.shape, mesh, placements, positions[rank])
+    own = indexes_of(parameter.shape, mesh, placements, positions[torch.distributed.get_rank()])
     if [len(each) for each in own] != list(local.shape):
         raise UsageError(
             f"{name} is cut into other sizes than its placements {', '.join(map(repr, placements))} say",
@@ -73,12 +70,12 @@ def held(name: str, parameter: torch.Tensor, view: torch.Tensor) -> Held:
         holder: cut.runs(indexes_of(parameter.shape, mesh, placements, coordinate))
         for holder, coordinate in sorted(positions.items())
     }
-    return Held(cut.part(local, own), of, rank)
+    return Held(cut.part(local, own), of)
 
 
 def whole(tensor: torch.Tensor, rank: int = 0) -> Held:
     """A tensor that this process, of this rank, holds whole, and works on alone."""
-    return Held(tensor, {rank: Runs.whole(tensor.numel())}, rank)
+    return Held(tensor, {rank: Runs.whole(tensor.numel())})
 
 
 class _Cut:
@@ -103,10 +100,9 @@ class _Cut:
 
     def runs(self, indexes: list[Indexes]) -> Runs:
         """Coordinates of the tensor among those with these indexes of the parameter."""
-        if 0 in self._shape or not all(hi > lo for lo, hi in self._ranges(indexes)):
+        own, ranges = [], self._ranges(indexes)
+        if 0 in self._shape or not all(hi > lo for lo, hi in ranges):
             return Runs(np.empty(0, np.int64), 0)
-        own = []
-        ranges = self._ranges(indexes)
         for dim in self._dims:
             own.append(np.zeros(1, np.int64) if dim is None else indexes[dim][slice(*ranges[dim])] - self._offsets[dim])
         return Runs.of(self._shape, own)
@@ -135,11 +131,3 @@ class _Cut:
             lo, hi = np.searchsorted(own, [offset, offset + sizes.get(dim, 1)])
             result.append((int(lo), int(hi)))
         return result
-
-
-def pieces(held_: Held, start: int, stop: int) -> Iterator[tuple[int, slice]]:
-    """The processes that hold coordinates of a block, and which of theirs."""
-    for rank, runs in held_.of.items():
-        taken = runs.between(start, stop)
-        if taken.stop > taken.start:
-            yield rank, taken

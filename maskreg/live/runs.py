@@ -12,7 +12,7 @@ both are ascending. So a block is put together from slices, and taken apart into
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,3 +112,11 @@ class Runs:
         number = int(np.searchsorted(self.starts, coordinate))
         rest = coordinate - int(self.starts[number - 1]) if number else 0
         return max(number - 1, 0) * self.length + min(rest, self.length)
+
+
+def pieces(of: Mapping[int, Runs], start: int, stop: int) -> Iterator[tuple[int, slice]]:
+    """The processes that hold coordinates ``[start, stop)`` of a tensor, and which of theirs; ``of``: by process."""
+    for rank, runs in of.items():
+        taken = runs.between(start, stop)
+        if taken.stop > taken.start:
+            yield rank, taken

@@ -30,9 +30,9 @@ import torch
 from maskreg.flow.apply.blocks import Blocks, Live
 from maskreg.flow.apply.moving import Changes, Patch, Swaps, patch_of, swaps_between
 from maskreg.flow.apply.sharing import Kept
-from maskreg.live.held import pieces
 from maskreg.live.memory import bits_of
 from maskreg.live.processes import FAILURES, Processes
+from maskreg.live.runs import pieces
 from maskreg.parallel import ordered
 from maskreg.update.delta import Payload, Stored
 from maskreg.update.route import Route, SpanRoute
@@ -360,7 +360,7 @@ def plan(live: Sequence[Live], rank: int) -> dict[tuple[int, ...], list[Work]]:
             continue
         shared_by = tuple(item.held.of)
         for span in item.route.spans():
-            slices = dict(pieces(item.held, span.start, span.stop))
+            slices = dict(pieces(item.held.of, span.start, span.stop))
             coded = sum(need.stop - need.start for need in needs_of(span))
             cost = coded + (span.stop - span.start) / _ELEMENTS_PER_BYTE
             blocks[shared_by].append(Work(number, span.start, span.stop, rank, slices, span, cost))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from maskreg.live.runs import Runs
+from maskreg.live.runs import Runs, pieces
 from maskreg.tensors.info import TensorInfo, blocks_of
 
 if TYPE_CHECKING:
@@ -57,22 +57,15 @@ class Block(NamedTuple):
 
 def undivided(tensors: Mapping[str, TensorInfo]) -> list[Block]:
     """All blocks of all tensors, which one process holds."""
-    return [
-        Block(name, start, stop, 0, {0: slice(start, stop)}, {0: runs})
-        for name, info in tensors.items()
-        for runs in (Runs.whole(info.numel),)
-        for start, stop in blocks_of(info.numel)
-    ]
+    return owned_by(0, {name: {0: Runs.whole(info.numel)} for name, info in tensors.items()})
 
 
-def owned_by(rank: int, held: Mapping[str, Held]) -> list[Block]:
+def owned_by(rank: int, tensors: Mapping[str, Mapping[int, Runs]]) -> list[Block]:
     """All blocks of all tensors, for one process that gets them from those with which it holds a tensor."""
-    from maskreg.live.held import pieces
-
     return [
-        Block(name, start, stop, rank, dict(pieces(own, start, stop)) if rank in own.of else {}, own.of)
-        for name, own in held.items()
-        for start, stop in blocks_of(sum(runs.numel for runs in own.of.values()))
+        Block(name, start, stop, rank, dict(pieces(of, start, stop)) if rank in of else {}, of)
+        for name, of in tensors.items()
+        for start, stop in blocks_of(sum(runs.numel for runs in of.values()))
     ]
 
 
@@ -80,7 +73,6 @@ def divided(tensors: Mapping[str, TensorInfo], held: Mapping[str, Held], process
     """All blocks of all tensors, in order; every process must call it, with the same tensors."""
     # Late: it needs torch, which one process alone can do without.
     from maskreg.flow.apply.sharded import Work, assigned
-    from maskreg.live.held import pieces
 
     works = defaultdict[tuple[int, ...], list[Work]](list)
     publishers = dict(zip(tensors, _publishers(tensors, held, processes), strict=True))
@@ -88,7 +80,7 @@ def divided(tensors: Mapping[str, TensorInfo], held: Mapping[str, Held], process
         if processes.rank not in publishers[name]:
             continue
         for start, stop in blocks_of(info.numel):
-            slices = dict(pieces(held[name], start, stop))
+            slices = dict(pieces(held[name].of, start, stop))
             work = Work(number, start, stop, processes.rank, slices, None, stop - start)
             works[publishers[name]].append(work)
     known = {

@@ -31,7 +31,9 @@ def save_like(model: torch.nn.Module, source: Checkpoint, out: Path) -> None:
     """
     with all_processes(model) as processes, ExitStack() as stack:
         state = processes.together(lambda: state_of(model, source, processes.rank))
-        weights = Weights(state, owned_by(processes.ranks[0], state.held), processes)
+        weights = Weights(
+            state, owned_by(processes.ranks[0], {name: held.of for name, held in state.held.items()}), processes
+        )
         writing: AbstractContextManager[CheckpointWriter | None]
         writing = nullcontext() if processes.rank != processes.ranks[0] else write_checkpoint(out, plan_like(source))
         writer = processes.together(lambda: stack.enter_context(writing))
