@@ -72,7 +72,7 @@ class Baseline(Checkpoint):
 
     Attributes:
         blocks: all blocks, by the process that owns them.
-        held: those of which this process holds coordinates, and which it owns or publishes with others.
+        held: blocks that this process owns, or publishes with others and holds coordinates of.
     """
 
     # Else each leaf would be copied out of memory before it is hashed.
