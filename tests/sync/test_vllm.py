@@ -23,20 +23,26 @@ STEPS = 5
 
 TRAIN = """
 import json, sys
-import maskreg, torch
+import torch
 from transformers import Qwen3ForCausalLM
-from maskreg.sync.servers import RolloutServers
+from vllm.distributed.weight_transfer.base import ModuleSource
+from vllm.distributed.weight_transfer.clients import HTTPVLLMWeightSyncClient
+from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+from maskreg.sync.vllm import register
+from maskreg.sync.vllm.trainer import MaskregTrainerInitInfo
 
 begun, first, remote, url = sys.argv[1:]
+register()
 model = Qwen3ForCausalLM.from_pretrained(first, dtype=torch.bfloat16)
-servers = RolloutServers([url], {"ref": "lab/run", "remote": remote})
-with maskreg.Publisher("lab/run", source=begun, remote="team") as publisher:
-    for _ in range(2):
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.mul_(1 + 0.1 * (torch.rand_like(parameter) < 0.05))
-        published = publisher.publish(model)
-        servers.load(str(published.digest))
+info = MaskregTrainerInitInfo("lab/run", begun, "team", {"remote": remote}, rank=0)
+client = HTTPVLLMWeightSyncClient(url)
+for source in (ModuleSource(model), model):
+    trainer = WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1 + 0.1 * (torch.rand_like(parameter) < 0.05))
+    published = trainer.send_weights()
+    trainer.shutdown()
 print(json.dumps({"digest": published.digest, "root": published.artifact.manifest.target.root}))
 """
 
