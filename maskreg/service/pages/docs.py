@@ -1,4 +1,4 @@
-"""The pages of the API: every request by topic, with what it takes, what it answers, and an example to copy.
+"""The pages of the API: every request by topic, with what it takes, what it answers, and examples to copy.
 
 They are made from the OpenAPI document of the server itself, which programs read at ``/openapi.json``.
 """
@@ -46,10 +46,10 @@ def topic(request: Request, topic: str, principal: Visitor) -> HTMLResponse:
     if routes is None:
         raise NotFoundError(f"the API has no topic {topic}", hint="/docs lists all")
     schemas = request.app.openapi()["components"]["schemas"]
-    line = partial(example, str(request.base_url).rstrip("/"), schemas=schemas)
+    lines = partial(examples, str(request.base_url).rstrip("/"), schemas=schemas)
     used = {name: schemas[name] for name in _used(routes, schemas)}
     values = {"topic": topic, "routes": routes, "schemas": used}
-    calls = {"example": line, "anchor": anchor, "type_of": type_of}
+    calls = {"examples": lines, "anchor": anchor, "type_of": type_of}
     return page(request, principal, "docs-topic.html.j2", status=200, **values, **calls)
 
 
@@ -106,8 +106,8 @@ def sample(name: str, schema: Schema, schemas: Schema) -> Any:
     return {"array": [], "boolean": True}.get(schema.get("type", ""), "text")
 
 
-def example(base: str, method: str, path: str, route: Schema, schemas: Schema) -> str:
-    """A request as a line for a shell."""
+def examples(base: str, method: str, path: str, route: Schema, schemas: Schema) -> dict[str, str]:
+    """A request as a line for a shell, and in Python."""
     parts: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
     for each in route.get("parameters", ()):
         if each["required"] or each["name"] in ("text", "limit") or each["in"] == "header":
@@ -117,14 +117,21 @@ def example(base: str, method: str, path: str, route: Schema, schemas: Schema) -
     query = f"?{urlencode(parts['query'])}" if parts["query"] else ""
     address, sent = base + path.format_map(parts["path"]) + query, route.get("requestBody", {}).get("content", {})
     shell = [f"curl {'--head' if method == 'HEAD' else f'-X {method}'} '{address}'".replace("-X GET ", "")]
+    headers, code = [f"{name!r}: {text!r}" for name, text in parts["header"].items()], [f"{address!r}"]
     if "security" in route:
         shell.append('-H "Authorization: Bearer $MASKREG_TOKEN"')
+        headers.insert(0, """'Authorization': f"Bearer {os.environ['MASKREG_TOKEN']}\"""")
     shell += [f"-H '{name}: {text}'" for name, text in parts["header"].items()]
+    code += [f"headers={{{', '.join(headers)}}}"] * bool(headers)
     for kind, content in sent.items():
         body = sample("", content["schema"], schemas)
         is_json = kind == "application/json"
         shell.append(f"-H 'Content-Type: {kind}' " + (f"-d '{json.dumps(body)}'" if is_json else "--data-binary @FILE"))
-    return " \\\n  ".join(shell)
+        code.append(f"json={body!r}" if is_json else "data=pathlib.Path('FILE').read_bytes()")
+    called = f"answer = requests.{method.lower()}(\n    " + ",\n    ".join(code) + ",\n)"
+    shown = "answer.headers" if method == "HEAD" else "answer.text"
+    imports = "".join(f"import {name}\n" for name in ("os", "pathlib", "requests") if f"{name}." in called)
+    return {"curl": " \\\n  ".join(shell), "Python": f"{imports}\n{called}\nprint(answer.status_code, {shown})"}
 
 
 def _used(routes: list[tuple[str, str, Schema]], schemas: Schema) -> Iterator[str]:

@@ -6,6 +6,7 @@ import re
 import subprocess
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,13 +30,16 @@ def test_every_request_is_described_and_its_examples_are_understood(
             assert {anchor for each, anchor, _ in linked if each == topic} <= ids
             assert set(re.findall(r'href="#([^"]+)"', text)) <= ids
             examples = [unescape(each) for each in re.findall(r"<pre[^>]*><code>(.*?)</code>", text, re.DOTALL)]
-            assert len(examples) == len([each for each, *_ in linked if each == topic])
-            for curl in examples:
+            assert len(examples) == 2 * len([each for each, *_ in linked if each == topic])
+            for curl, python in zip(examples[::2], examples[1::2], strict=True):
                 line = curl.replace("curl ", "curl -sS -w '\n%{http_code}' ", 1)
                 done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
                 answer, _, status = done.stdout.rpartition("\n")
-                # What is malformed, or leads nowhere, is answered with where requests are described.
-                assert 200 <= int(status) < 500 and "described at /docs" not in answer, (curl, answer)
+                names: dict[str, Any] = {}
+                exec(python, names)
+                for number, said in ((int(status), answer), (names["answer"].status_code, names["answer"].text)):
+                    # What is malformed, or leads nowhere, is answered with where requests are described.
+                    assert 200 <= number < 500 and "described at /docs" not in said, (python, number, said)
 
 
 def test_what_has_no_topic_is_not_found(lab: Lab) -> None:
