@@ -159,13 +159,7 @@ def with_specials(tensors: Mapping[str, Tensor], bits: Sequence[int]) -> dict[st
 
 
 def make_pair(
-    directory: Path,
-    seed: int = 0,
-    shards: int = 1,
-    *,
-    fraction: float = 0.2,
-    specials: bool = False,
-    words: int = 5000,
+    directory: Path, seed: int = 0, shards: int = 1, *, fraction: float = 0.2, specials: bool = False, words: int = 5000
 ) -> tuple[Path, Path]:
     """A small Llama-like source and a target.
 

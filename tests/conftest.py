@@ -23,12 +23,7 @@ from tests.kernels import KERNELS, NAMED, VARIABLE
 from tests.native.sanitizing import sanitized
 from tests.servers import other_s3_server, postgres, s3_server
 
-__all__ = [
-    "demo",
-    "other_s3_server",
-    "postgres",
-    "s3_server",
-]
+__all__ = ["demo", "other_s3_server", "postgres", "s3_server"]
 
 # How long a test takes says nothing here: machines are busy.
 settings.register_profile("maskreg", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -69,10 +64,7 @@ collect_ignore = [*([] if HAS_TORCH else NEED_TORCH), *([] if HAS_VLLM else NEED
 _FOREIGN = ("AWS_", "MASKREG_", "XDG_", "HF_", "HUGGINGFACE_", "PG", "BOTO_")
 
 
-COSTLY = {
-    *("other_s3_server", "postgres", "s3_server"),
-    "sanitized_kernels",
-}
+COSTLY = {*("other_s3_server", "postgres", "s3_server"), "sanitized_kernels"}
 """Fixtures that start servers or compile; ``--fast`` leaves out tests that have one or whose parameters name one."""
 
 NAMES_SERVER = re.compile("http|postgres|s3|seaweed")

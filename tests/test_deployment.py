@@ -111,11 +111,7 @@ def test_what_containers_run_can_be_typed(args: list[str]) -> None:
 
 
 def test_what_compose_runs_serves(
-    tmp_path: Path,
-    s3_server: SeaweedFS,
-    postgres: Postgres,
-    programs: Path | None,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, s3_server: SeaweedFS, postgres: Postgres, programs: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its servers in place of the containers, and any port in place of 8470."""
     services = COMPOSE["services"]

@@ -99,11 +99,7 @@ def test_whole_pages_go_to_the_disk_directly(tmp_path: Path, writes: list[tuple[
     data = piece(LARGE, offset, 1)
     assert write(tmp_path / "file", offset, data)[offset:] == data
     if supports_direct(tmp_path):
-        assert writes == [
-            (False, offset, PAGE - 24),
-            (True, 2 * PAGE, LARGE - PAGE),
-            (False, PAGE + LARGE, 24),
-        ]
+        assert writes == [(False, offset, PAGE - 24), (True, 2 * PAGE, LARGE - PAGE), (False, PAGE + LARGE, 24)]
     else:
         assert sum(length for _, _, length in writes) == LARGE
 

@@ -33,11 +33,7 @@ def test_a_disk_that_becomes_full_is_reported_with_both_figures(
 ) -> None:
     monkeypatch.setattr("maskreg.disk.free_bytes", lambda _: 10)
     out = tmp_path / "out"
-    with (
-        pytest.raises(NoSpaceError) as caught,
-        filling(out, lambda: 1_000, what="the archive"),
-        replacing(out) as file,
-    ):
+    with pytest.raises(NoSpaceError) as caught, filling(out, lambda: 1_000, what="the archive"), replacing(out) as file:
         file.write(b"begun")
         raise OSError(number, os.strerror(number))
     assert caught.value.message == (

@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maskreg.analysis.evidence import (
-    MATCHED,
-    STRIPED,
-    OverlapSums,
-    figures_of,
-    sums_from_classes,
-)
+from maskreg.analysis.evidence import MATCHED, STRIPED, OverlapSums, figures_of, sums_from_classes
 from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.analysis.margins import margins_of
 from maskreg.checkpoint.roles import Channels, Neurons, Shared

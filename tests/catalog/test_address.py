@@ -42,8 +42,7 @@ def test_a_password_in_the_url_is_refused_and_not_shown(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["", "catalog.db", "mysql://ada:hunter2@db/maskreg", "postgresql+psycopg2://db/x", "://ada:hunter2@x"],
+    "url", ["", "catalog.db", "mysql://ada:hunter2@db/maskreg", "postgresql+psycopg2://db/x", "://ada:hunter2@x"]
 )
 def test_anything_else_is_refused(url: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -171,11 +171,7 @@ def test_events_come_newest_first_and_by_condition(catalog: Catalog) -> None:
     ):
         at = START + timedelta(minutes=minute)
         catalog.log(Event(action, subject, by, {"minute": minute}, at))
-    assert [(e.action, e.subject) for e in catalog.events()] == [
-        ("remove", "a"),
-        ("publish", "b"),
-        ("publish", "a"),
-    ]
+    assert [(e.action, e.subject) for e in catalog.events()] == [("remove", "a"), ("publish", "b"), ("publish", "a")]
     assert [e.detail["minute"] for e in catalog.events(subject="a")] == [2, 0]
     assert [e.detail["minute"] for e in catalog.events(action="publish", subject="b")] == [1]
     assert [e.detail["minute"] for e in catalog.events(limit=1)] == [2]

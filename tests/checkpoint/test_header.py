@@ -171,9 +171,7 @@ def parse_file(file: bytes) -> Any:
 @settings(max_examples=600)
 @given(
     st.lists(
-        st.tuples(st.integers(0, len(SAMPLE) + 13), st.binary(max_size=3), st.integers(0, 3)),
-        min_size=1,
-        max_size=3,
+        st.tuples(st.integers(0, len(SAMPLE) + 13), st.binary(max_size=3), st.integers(0, 3)), min_size=1, max_size=3
     )
 )
 def test_a_mutated_file_is_refused_or_still_good(edits: list[tuple[int, bytes, int]]) -> None:

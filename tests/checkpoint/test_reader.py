@@ -14,14 +14,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.layouts import INDEX_NAME
 from maskreg.checkpoint.safetensors import open_path
 from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
-from tests.checkpoints import (
-    SMALL_FILES,
-    bf16,
-    header_bytes,
-    make_checkpoint,
-    make_pair,
-    write_safetensors,
-)
+from tests.checkpoints import SMALL_FILES, bf16, header_bytes, make_checkpoint, make_pair, write_safetensors
 from tests.limited import limited
 
 

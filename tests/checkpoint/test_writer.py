@@ -164,10 +164,7 @@ def test_what_force_refuses(source: Path, tmp_path: Path) -> None:
         "source/../source", "folder/..",
     ):  # fmt: skip
         before = sorted(tmp_path.rglob("*"))
-        with (
-            pytest.raises(CannotCreateError) as caught,
-            write_checkpoint(tmp_path / out, plan_for(source), force=True),
-        ):
+        with pytest.raises(CannotCreateError) as caught, write_checkpoint(tmp_path / out, plan_for(source), force=True):
             pass
         assert not isinstance(caught.value, OutputExistsError), out
         assert sorted(tmp_path.rglob("*")) == before

@@ -46,10 +46,7 @@ def cases(folder: Path) -> dict[str, Case]:
             ["convert", REF, "--to", "slime", "--source", source, "-o", str(folder / "step"), "--force"],
             lambda: maskreg.convert_to(REF, "slime", folder / "step", source=source, force=True),
         ),
-        "compare": (
-            ["compare", REF, OTHER, "--source", source],
-            lambda: maskreg.compare(REF, OTHER, source=source),
-        ),
+        "compare": (["compare", REF, OTHER, "--source", source], lambda: maskreg.compare(REF, OTHER, source=source)),
         "analyze": (
             ["analyze", REF, "--source", source, "--name", "figures"],
             lambda: maskreg.analyze(REF, source, name="figures"),

@@ -53,10 +53,7 @@ def at(run: Run, monkeypatch: pytest.MonkeyPatch) -> At:
 
 @pytest.mark.usefixtures("deep")
 def test_every_line_fits_and_no_word_is_broken(at: At) -> None:
-    for command in (
-        ("show", "one", "--by", "tensor"),
-        ("compare", "one", "two", "--by", "tensor", "--verbose"),
-    ):
+    for command in (("show", "one", "--by", "tensor"), ("compare", "one", "two", "--by", "tensor", "--verbose")):
         widest = set(at(400, *command).split())
         for columns in (60, 140):
             told = at(columns, *command)

@@ -16,13 +16,7 @@ from maskreg.bucket import Location
 from maskreg.checkpoint import FORMATS, Checkpoint, open_checkpoint
 from maskreg.checkpoint.plan import OutputPlan, plan_like
 from maskreg.checkpoint.writing import write_checkpoint
-from maskreg.errors import (
-    CannotCreateError,
-    MaskregError,
-    NoSpaceError,
-    OutputExistsError,
-    WrongCheckpointError,
-)
+from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError, WrongCheckpointError
 from maskreg.tensors.info import TensorInfo
 from tests.buckets import bucket, log_in, upload
 from tests.checkpoint.saving import save_dcp, save_torch

@@ -115,11 +115,7 @@ def test_a_server_that_comes_back_costs_time_alone(
 
 
 def test_a_server_that_is_gone_ends_the_work_with_nothing_visible(
-    own_server: SeaweedFS,
-    stored: list[BucketPath],
-    artifact: Artifact,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    own_server: SeaweedFS, stored: list[BucketPath], artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killer = Killer(own_server)
     with monkeypatch.context() as impatient, pytest.raises(UnavailableError, match="does not answer"):

@@ -376,10 +376,7 @@ def test_pieces_that_nothing_completes_are_damage(local: Registry, digest: Diges
 
 def test_a_stray_is_refused_by_every_reader(local: Registry, remote: Registry, digest: Digest) -> None:
     local.store.put(artifact_prefix(digest) + "data.zarr/stray", b"")
-    for read in (
-        lambda: push(local, remote, REF),
-        lambda: local.artifact(digest).present(),
-    ):
+    for read in (lambda: push(local, remote, REF), lambda: local.artifact(digest).present()):
         with pytest.raises(CorruptError, match="not an object of this artifact"):
             read()
     assert list(remote.store.list("")) == []

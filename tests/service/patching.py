@@ -96,8 +96,7 @@ def site_in(folder: Path) -> Site:
     base = make_checkpoint(models / "base", WEIGHTS)
     targets = [
         make_checkpoint(
-            folder_of,
-            {name: moved(tensor, 0.4, seed + index) for index, (name, tensor) in enumerate(WEIGHTS.items())},
+            folder_of, {name: moved(tensor, 0.4, seed + index) for index, (name, tensor) in enumerate(WEIGHTS.items())}
         )
         for seed, folder_of in ((10, models / "tuned"), (20, folder / "second"))
     ]

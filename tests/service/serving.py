@@ -73,10 +73,7 @@ def accounts_in(url: str, public: frozenset[str] = frozenset()) -> NamedAccounts
 def service_in(home: Path, public: frozenset[str] = frozenset()) -> Service:
     """The parts of a server over the registry in this folder."""
     return Service(
-        Workspace(Settings.load(home=str(home))),
-        None,
-        accounts_in(f"sqlite:///{home / 'service.db'}", public),
-        ("*",),
+        Workspace(Settings.load(home=str(home))), None, accounts_in(f"sqlite:///{home / 'service.db'}", public), ("*",)
     )
 
 

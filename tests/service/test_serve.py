@@ -137,10 +137,7 @@ def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "refused"),
-    [
-        ("UPDATE maskreg_schema SET version_num = 'x9'", ConfigError),
-        ("DELETE FROM maskreg_schema", CorruptError),
-    ],
+    [("UPDATE maskreg_schema SET version_num = 'x9'", ConfigError), ("DELETE FROM maskreg_schema", CorruptError)],
 )
 def test_accounts_of_another_version_or_of_none_are_refused(
     tmp_path: Path, change: str, refused: type[Exception]

@@ -93,12 +93,7 @@ def test_a_store_that_does_not_list_what_it_has_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "permission"),
-    [
-        ("get", "s3:GetObject"),
-        ("list", "s3:ListBucket"),
-        ("delete", "s3:DeleteObject"),
-    ],
+    ("method", "permission"), [("get", "s3:GetObject"), ("list", "s3:ListBucket"), ("delete", "s3:DeleteObject")]
 )
 def test_a_missing_permission_is_named(method: str, permission: str) -> None:
     with pytest.raises(NotAllowedError, match=f"not allowed to {method} .the permission {permission} in S3"):

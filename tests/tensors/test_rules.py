@@ -31,8 +31,7 @@ def test_names_round_trip(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "exactly", "exact:1", "abs", "abs:", "abs:x", "abs:-1", "abs:nan", "abs:inf", "rel:0.00390625"],
+    "text", ["", "exactly", "exact:1", "abs", "abs:", "abs:x", "abs:-1", "abs:nan", "abs:inf", "rel:0.00390625"]
 )
 def test_nonsense_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(BadRuleError) as caught:

@@ -68,9 +68,7 @@ def test_an_artifact_that_may_not_be_read_is_left_out(
     folder = public / "team" / artifact_prefix(toy.digest)
     folder.chmod(0)
     settings = maskreg.Settings(
-        home=public / "home",
-        config_path=public / "config.toml",
-        remotes={"team": Remote("team", str(public / "team"))},
+        home=public / "home", config_path=public / "config.toml", remotes={"team": Remote("team", str(public / "team"))}
     )
     public.chmod(0o777)
     with not_root(), maskreg.Workspace(settings) as workspace:

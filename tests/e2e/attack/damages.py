@@ -16,16 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from maskreg.store import FileStore, Store
 from tests.damage import FORMS, Harm, harm
-from tests.e2e.attack.judging import (
-    Answer,
-    Reader,
-    ask,
-    local_readers,
-    remote_readers,
-    tokens,
-    verdict,
-    verifier,
-)
+from tests.e2e.attack.judging import Answer, Reader, ask, local_readers, remote_readers, tokens, verdict, verifier
 from tests.e2e.attack.people import Member
 from tests.e2e.attack.stage import Stage, contents, kind_of, lay_out, stored
 
@@ -76,10 +67,7 @@ class Damages:
         for row in stage.ada.must("list", "--json").json["names"]:
             self.names[row["digest"]].append(row["ref"])
         self.verify = verifier(remote)
-        self.readers = [
-            *(remote_readers(stage) if remote else local_readers(stage)),
-            self.verify,
-        ]
+        self.readers = [*(remote_readers(stage) if remote else local_readers(stage)), self.verify]
         self.usual = {reader: self.answer(reader) for reader in self.readers}
         for reader in self.readers:
             said = self.usual[reader].said

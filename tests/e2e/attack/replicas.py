@@ -95,10 +95,7 @@ class Replicas(Chains):
         while True:
             model = self._loaded(self._source)
             # Otherwise the links that it needs have expired.
-            with (
-                suppress(NotOnChainError),
-                maskreg.follow(model, RUN, every_s=0.1, workspace=space) as follower,
-            ):
+            with suppress(NotOnChainError), maskreg.follow(model, RUN, every_s=0.1, workspace=space) as follower:
                 self._follow_on(follower, partial(self._save, model))
 
     def _follow_on(self, follower: maskreg.Follower, changed: Callable[[], object]) -> None:

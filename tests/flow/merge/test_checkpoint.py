@@ -75,12 +75,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, list[Art
 
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [
-        ("ties", {}),
-        ("breadcrumbs", {"density": 0.3, "gamma": 0.05}),
-        ("della", {}),
-        ("dare", {"rescale": "l1"}),
-    ],
+    [("ties", {}), ("breadcrumbs", {"density": 0.3, "gamma": 0.05}), ("della", {}), ("dare", {"rescale": "l1"})],
 )
 def test_blocks_rows_and_ties_do_not_show(
     long: tuple[Checkpoint, list[Artifact], list[dict[str, Tensor]]], method: str, settings: dict[str, Any]

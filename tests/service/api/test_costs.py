@@ -54,8 +54,7 @@ def costs(shared: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Costs]:
 
 
 @pytest.mark.parametrize(
-    ("path", "statements"),
-    [("/whoami", 2), ("/artifacts", 3), ("/artifacts?text=opd+latest&family=&sort=name:asc", 3)],
+    ("path", "statements"), [("/whoami", 2), ("/artifacts", 3), ("/artifacts?text=opd+latest&family=&sort=name:asc", 3)]
 )
 def test_who_sends_a_request_costs_two_statements_and_a_search_one_more(
     costs: Costs, path: str, statements: int

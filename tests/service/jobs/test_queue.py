@@ -9,15 +9,7 @@ from typing import Any
 import pytest
 
 from maskreg.errors import ConflictError, NotFoundError, TryAgainError
-from maskreg.service.jobs.queue import (
-    ATTEMPTS,
-    KEEP_S,
-    LEASE_S,
-    MOST_WAITING,
-    Claim,
-    JobQueue,
-    NewJob,
-)
+from maskreg.service.jobs.queue import ATTEMPTS, KEEP_S, LEASE_S, MOST_WAITING, Claim, JobQueue, NewJob
 from maskreg.workspace.verbs.jobs import JobProgress, JobState
 from tests.service.patching import pass_time
 

@@ -59,10 +59,7 @@ def test_no_job_takes_a_name_that_was_removed_or_a_tag_that_never_moves(
     maskreg.tag("team/toy:v1", f"team/retired:{kind}", workspace=space)
     maskreg.remove(f"team/retired:{kind}", workspace=space)
     maskreg.tag("team/toy:v1", f"team/fixed:{kind}", immutable=True, workspace=space)
-    for name, status, code in (
-        (f"team/retired:{kind}", 403, "DENIED"),
-        (f"team/fixed:{kind}", 409, "TAG_IMMUTABLE"),
-    ):
+    for name, status, code in ((f"team/retired:{kind}", 403, "DENIED"), (f"team/fixed:{kind}", 409, "TAG_IMMUTABLE")):
         refused = client.post(PATCHES, json={**body, "name": name})
         assert (refused.status_code, refused.json()["code"]) == (status, code)
     body = {**body, "name": f"team/retired:{kind}"}

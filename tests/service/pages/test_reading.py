@@ -317,12 +317,7 @@ def test_without_the_source_the_page_says_who_can_offer_it(
     with service_in(folder, frozenset({"team"})) as service:
         text = TestClient(create_app(service), "http://localhost").get(PAIR).text
         assert "maskreg serve --sources" in section(text, "source") and "--source " not in text
-    jobs = JobConfig(
-        Settings.load(home=str(folder)),
-        *(None, ""),
-        (home.parent,),
-        tmp_path / "outputs",
-    )
+    jobs = JobConfig(Settings.load(home=str(folder)), *(None, ""), (home.parent,), tmp_path / "outputs")
     monkeypatch.setattr(comparing, "_KEPT", Remembered(1))
     with service_in(folder, frozenset({"team"})) as service:
         offering = replace(service, jobs=jobs)

@@ -46,13 +46,7 @@ def cases(device: str) -> dict[str, str]:
 
 
 def step(
-    numel: int,
-    density: float,
-    dtypes: tuple[torch.dtype, torch.dtype],
-    packed: bool,
-    odd: bool,
-    device: str,
-    seed: int,
+    numel: int, density: float, dtypes: tuple[torch.dtype, torch.dtype], packed: bool, odd: bool, device: str, seed: int
 ) -> str:
     """What three steps come to that they should not."""
     got = task(numel, density, seed, dtypes, odd, device)

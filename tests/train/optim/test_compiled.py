@@ -63,10 +63,7 @@ def made(net: torch.nn.Module, mask: dict[str, TensorMask], named: bool, **optio
     return MaskedAdamW(net.named_parameters() if named else net.parameters(), lr=1e-2, mask=mask, **options)
 
 
-@pytest.mark.parametrize(
-    ("kind", "compiled_first", "named"),
-    [("dense", True, True), ("packed", False, False)],
-)
+@pytest.mark.parametrize(("kind", "compiled_first", "named"), [("dense", True, True), ("packed", False, False)])
 def test_a_model_compiled_in_place_trains_as_one_that_is_not(kind: Any, compiled_first: bool, named: bool) -> None:
     plain, net, backend = Outer(), Outer(), Counting()
     mask = masked(plain, 0.5)

@@ -33,11 +33,7 @@ def tensors() -> tuple[torch.Tensor, Bits, list[torch.Tensor]]:
     [("adamw", False), ("adamw", True), ("accumulate", False), ("square_sum", False), ("square_sum of all", True)],
 )
 def test_the_workspace_is_bounded(
-    work: str,
-    packed: bool,
-    backend: Backend,
-    tensors: tuple[torch.Tensor, Bits, list[torch.Tensor]],
-    tmp_path: Path,
+    work: str, packed: bool, backend: Backend, tensors: tuple[torch.Tensor, Bits, list[torch.Tensor]], tmp_path: Path
 ) -> None:
     weights, bits, (first, second, master, slopes) = tensors
     gradient = Gradient(slopes if packed else weights.clone(), packed)
