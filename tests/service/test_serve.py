@@ -219,12 +219,12 @@ class Lab:
         deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline
-            time.sleep(0.02)
+            time.sleep(0.002)
 
 
 @pytest.fixture
 def lab(tmp_path: Path, programs: Path | None) -> Lab:
-    source, target = big_pair(tmp_path / "models", 32)
+    source, target = big_pair(tmp_path / "models", 96)
     target = target.rename(tmp_path / "target")
     server, client = (Person(tmp_path / name, programs=programs) for name in ("server", "client"))
     server.run("extract", source, target, "--name", "team/opd", "--family", "toy")
