@@ -93,19 +93,19 @@ def extract(
         before = stack.enter_context(space.checkpoint(source, download=download, side="source"))
         after = stack.enter_context(space.checkpoint(target, download=download, side="target"))
         extracted = extract_from(before, after, space.root, **how, progress=progress)
-        stored = store_extracted(space, naming, extracted, card, before.path)
+        stored = naming.store(extracted.digest, card_again(naming, extracted, card), extracted.notes)
         remember(space, stored.manifest.target.root, after.path)
-        return stored
+        return remembered(space, stored, extracted, before.path)
 
 
-def store_extracted(
-    space: Workspace, naming: Naming, extracted: ExtractResult, card: Card, source: Location
-) -> Extracted:
-    """Give an extracted artifact its name, and remember where its source is."""
-    if naming.head is not None and naming.head.digest == extracted.digest:
-        # The same artifact again: what people said about it holds.
-        card = merged_card(naming.head.card, card)
-    stored = naming.store(extracted.digest, card, extracted.notes)
+def card_again(naming: Naming, extracted: ExtractResult, card: Card) -> Card:
+    """The card to store; where the name already points to this very artifact, what was said about it holds."""
+    head = naming.head
+    return merged_card(head.card, card) if head is not None and head.digest == extracted.digest else card
+
+
+def remembered(space: Workspace, stored: Stored, extracted: ExtractResult, source: Location) -> Extracted:
+    """The result, after noting where its source is."""
     remember(space, stored.manifest.source.root, source)
     return Extracted(**vars(stored), code_files=extracted.code_files, code_left_out=extracted.code_left_out)
 

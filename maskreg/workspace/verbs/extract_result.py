@@ -17,7 +17,7 @@ from maskreg.parallel import worker_count
 from maskreg.ref import Ref
 from maskreg.workspace.sources import verified_source
 from maskreg.workspace.storing import Naming
-from maskreg.workspace.verbs.extract import CardOptions, Extracted, parted, store_extracted
+from maskreg.workspace.verbs.extract import CardOptions, Extracted, card_again, parted, remembered
 from maskreg.workspace.verbs.pull import with_mask
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
@@ -110,7 +110,8 @@ def extract_result(
             if naming is None or extracted is None:
                 return None
             told = replace(said, family=said.family or (named.card.family if named else ""))
-            return store_extracted(space, naming, extracted, told, before.path)
+            stored = naming.store(extracted.digest, card_again(naming, extracted, told), extracted.notes)
+            return remembered(space, stored, extracted, before.path)
 
         return everyone.together(lambda: store() if is_first or is_sharded(model) else None)
 
