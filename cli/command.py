@@ -120,7 +120,6 @@ def _remotes() -> Iterable[str]:
 
 
 def _settings() -> Iterable[str]:
-
     return [setting.key for setting in verbs.config.show()]
 
 

@@ -91,7 +91,6 @@ def unset(output: Output, key: str) -> None:
 
 
 def _write(output: Output, key: str, value: str) -> None:
-
     written = verbs.config.set(key, value, workspace=workspace(output))
     output.tell(written, f"{key} {'set' if value else 'unset'} in {written.path}")
 

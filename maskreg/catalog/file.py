@@ -91,10 +91,13 @@ def _set_journal(connection: sqlite3.Connection, mode: str) -> None:
         time.sleep(0.02)
 
 
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+
+
 def is_busy(error: sqlite3.Error) -> bool:
     """Whether an error says that another connection held a lock for too long."""
     # Errors of the driver itself have no code.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY
 
 
 def still_written(database: object) -> TryAgainError:

@@ -104,14 +104,8 @@ class Route(dict[str, TensorRoute]):
         self.stations = _stations(self.deltas)
         for left, right in pairwise(self.deltas):
             _require_continuing(left, right)
-        for tensor in (tensor for delta in self.deltas for tensor in delta.values()):
-            if tensor.before != tensor.after:
-                changes = "removes" if tensor.after is None else "changes dtype or shape of"
-                raise UsageError(
-                    f"the artifact {'adds' if tensor.before is None else changes} tensor {tensor.name}, "
-                    "which cannot be done in place",
-                    hint="apply it to the source on disk, which writes a new checkpoint",
-                )
+        for delta in self.deltas:
+            _refuse_reshaping(delta)
         super().__init__((name, TensorRoute(tuple(delta[name] for delta in self.deltas))) for name in self.deltas[0])
 
     @property
@@ -152,3 +146,14 @@ def _form(side: RecordedSide, name: str) -> tuple[object, ...] | None:
         return None
     print_of = row.source_fingerprint if side.name == "source" else row.target_fingerprint
     return side.tensors.get(name), print_of
+
+
+def _refuse_reshaping(delta: Delta) -> None:
+    for tensor in delta.values():
+        if tensor.before != tensor.after:
+            change = "removes" if tensor.after is None else "changes dtype or shape of"
+            fault = f"{'adds' if tensor.before is None else change} tensor {tensor.name}"
+            raise UsageError(
+                f"artifact {delta.artifact.digest.short} {fault}, which is done neither in place nor within a chain",
+                hint="apply it alone to its source on disk, which writes a new checkpoint",
+            )

@@ -1,4 +1,4 @@
-"""Measures apply_, revert_ and switch_ on a model on the GPU, checks included, beside a copy on the GPU.
+"""Measures apply_, both ways, and switch_ on a model on the GPU, checks included, beside a copy on the GPU.
 
 Two updates of one generated model, of the density of on-policy distillation, are extracted and then applied in turn.
 Wall times begin and end with the model on the GPU; the best repetition counts. Speeds are bytes of the model a second
@@ -80,7 +80,7 @@ def measured(directory: Path, device: torch.device, gigabytes: float, repeat: in
         "leaves": lambda: leaves_of(spans),
         "apply_": lambda: apply_(state, first),
         "switch_": lambda: patch_(state, lambda: switching(first, second)),
-        "revert_": lambda: apply_(state, second, revert=True),
+        "apply_, revert": lambda: apply_(state, second, revert=True),
     }
     seconds = dict.fromkeys(steps, float("inf"))
     crossed: dict[str, dict[str, int]] = {}

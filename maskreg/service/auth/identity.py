@@ -42,7 +42,8 @@ _BY_TOKEN = _HELD.join(TokenRow, TokenRow.principal == PrincipalRow.id).where(To
 _BY_SESSION = (
     _HELD.join(SessionRow, SessionRow.principal == PrincipalRow.id)
     .outerjoin(TokenRow, TokenRow.id == SessionRow.token)
-    .where(SessionRow.id == _SHOWN, SessionRow.expires_at > _NOW, or_(SessionRow.token.is_(None), _LIVE_TOKEN))
+    .where(SessionRow.id == _SHOWN, SessionRow.expires_at > _NOW)
+    .where(or_(SessionRow.token.is_(None), and_(TokenRow.id.is_not(None), _LIVE_TOKEN)))
 )
 
 

@@ -96,4 +96,6 @@ def __getattr__(name: str) -> ModuleType:
     try:
         return import_module(f"{__name__}.{name}")
     except ModuleNotFoundError as error:
+        if error.name != f"{__name__}.{name}":
+            raise  # a package that the use case needs
         raise AttributeError(f"there is no use case {name}") from error

@@ -103,7 +103,7 @@ class Follower(Closing):
             weights: what follows.
             run: what is followed; both are closed at the end.
             every_s: seconds between two looks.
-                replica: what a service shows this follower as; by default the name of the machine and the process id.
+            replica: what a service shows this follower as; by default the name of the machine and the process id.
 
         Raises:
             UsageError: a negative time, or a replica's name that is not clean.
@@ -152,7 +152,9 @@ class Follower(Closing):
         head, card = self._head()
         if self._waiting is not None and self._waiting[0].digest == head:
             return True
-        self._waiting, root = None, self._run.chains.link(head).after
+        # A process that cannot read the link must not leave the others waiting.
+        root = self._weights.processes.together(lambda: self._run.chains.link(head).after)
+        self._waiting = None
         if self._weights.root == root:
             self._settled = self._served = head
             return False
