@@ -140,7 +140,11 @@ class JobQueue:
             return [_job_of(row) for row in connection.execute(newest).mappings()]
 
     def cancel(self, id: str, by: str) -> Job:
-        """Stop a job: at once while it waits, within seconds when it runs. A canceled job stays as it is."""
+        """Stop a job: at once while it waits, within seconds when it runs. A canceled job stays as it is.
+
+        Raises:
+            ConflictError: it has ended, or its result is being made visible.
+        """
         with self._database.write() as connection:
             wanted = update(JobRow).where(JobRow.id == id, JobRow.canceled_by == "")
             ended = {"state": JobState.CANCELED, "canceled_by": by, "finished": now(connection)}
@@ -150,6 +154,8 @@ class JobQueue:
             job = _job_with(connection, id)
         if job.state in (JobState.DONE, JobState.FAILED):
             raise ConflictError(f"job {id} is {job.state} already")
+        if not job.canceled_by:
+            raise ConflictError(f"job {id} is making its result visible, and ends soon")
         return job
 
     # For workers

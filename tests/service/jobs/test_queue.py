@@ -92,7 +92,8 @@ def test_a_job_is_canceled_until_it_commits_and_is_stopped_no_longer(queue: JobQ
         queue.submit(new(output))
     first, second = claimed(queue), claimed(queue)
     assert queue.commit(first)
-    assert queue.cancel(first.job.id, "bob").canceled_by == ""
+    with pytest.raises(ConflictError):
+        queue.cancel(first.job.id, "bob")
     assert not queue.stop(first, JobState.FAILED)
     queue.cancel(second.job.id, "bob")
     assert not queue.commit(second)
