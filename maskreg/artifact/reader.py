@@ -140,10 +140,10 @@ class Artifact:
         self._hash(objects_of(self.manifest, checked), progress, jobs)
         return checked
 
-    def verify_rest(self, *, progress: Progress = SILENT, jobs: int = 4) -> None:
+    def verify_rest(self, *, jobs: int = 4) -> None:
         """Hash those objects of the present parts that were not hashed yet."""
         present = objects_of(self.manifest, self.present())
-        self._hash([o for o in present if o.key not in self._objects.hashed], progress, jobs)
+        self._hash([o for o in present if o.key not in self._objects.hashed], SILENT, jobs)
 
     def check_layout(self) -> None:
         """Open all that the present parts consist of, as reading does: array metadata, lengths, codecs, file names.

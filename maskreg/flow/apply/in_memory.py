@@ -186,7 +186,7 @@ class Staged:
         each(self._patches, write, self._jobs)
 
 
-def stage(model: Model, deltas: Open, *, jobs: int | None = None, group: ProcessGroup | None = None) -> Staged:
+def stage(model: Model, deltas: Open, *, jobs: int | None = None) -> Staged:
     """Work out what deltas, of which each continues the one before, make of a model, which may be in use.
 
     A block goes through all deltas before the next one is read, so what is staged is one change, with the last bits of
@@ -203,7 +203,7 @@ def stage(model: Model, deltas: Open, *, jobs: int | None = None, group: Process
         UsageError: the model cannot be patched in place.
     """
     threads = worker_count(jobs)
-    route, live, processes, sharded_over = _matched_by_all(model, deltas, group)
+    route, live, processes, sharded_over = _matched_by_all(model, deltas, None)
     if sharded_over is not None:
         patches = stage_sharded(route, live, sharded_over, threads)
     else:

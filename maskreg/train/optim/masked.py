@@ -262,12 +262,6 @@ class MaskedOptimizer(torch.optim.Optimizer):
                 flat = flat_of(item.weights)
                 begin_master(item, state, flat, self._backend_of(flat))
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of state in this process: moments, master copies, and the masks' bits and ranks."""
-        entries = sum(v.nbytes for state in self.state.values() for v in state.values() if torch.is_tensor(v))
-        return entries + sum(item.bits.nbytes for item in self._bound or [])
-
     def _state_of(self, item: MaskedParameter) -> dict[str, Any]:
         """The state of a parameter."""
         # Begun with the first gradient, even where no masked coordinate is local: saving is collective.
