@@ -6,7 +6,7 @@ floats as the shortest text that reads back the same, so only key order, spaces 
     {"b": 1.50, "a": "é"}   ->   {"a":"é","b":1.5}
 
 What is read must be what would be written again: keys that appear twice, NaN, numbers beyond every float and lone
-surrogates are refused, though Python's parser takes them.
+surrogates are refused, though Python's parser takes them. The tensor table alone, :func:`decoded`, has too many values.
 """
 
 from __future__ import annotations

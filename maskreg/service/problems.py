@@ -148,7 +148,7 @@ def next_step(error: errors.MaskregError) -> str:
     """What a client can do about an error: its hint, and a request; empty when there is nothing."""
     rows = ((fact, row) for kind in type(error).__mro__ for fact, row in NEXT.get(kind, {}).items())
     step = next((row.format_map(error.facts) for fact, row in rows if not fact or fact in error.facts), "")
-    return ": ".join(part for part in (error.hint, step) if part)
+    return ": ".join(part for part in (without_paths(error.hint), step) if part)
 
 
 def problem(
@@ -187,7 +187,7 @@ def _parts(error: errors.MaskregError) -> tuple[int, str, str, dict[str, Any]]:
         503: {"Retry-After": "1"},
     }.get(status)
     told = {name: str(value) for name, value in error.facts.items() if name in _PUBLIC}
-    title, hint = without_paths(error.message), without_paths(next_step(error))
+    title, hint = without_paths(error.message), next_step(error)
     return status, title, hint, {"facts": told, "headers": headers}
 
 
