@@ -17,13 +17,13 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
-from maskreg.errors import UnavailableError
+from maskreg.errors import NotFoundError, UnavailableError
 from maskreg.service import observing
 from maskreg.service.app import create_app
 from maskreg.service.auth.database import upgrade_server
 from maskreg.service.context import Service
 from maskreg.service.health import Readiness
-from maskreg.service.problems import SilentError, without_paths
+from maskreg.service.problems import SilentError, next_step, without_paths
 from maskreg.settings import Settings
 from maskreg.workspace.workspace import Workspace
 from tests.buckets import log_in, new_store
@@ -176,3 +176,8 @@ def test_a_part_that_cannot_serve_says_why_though_another_hangs() -> None:
 )
 def test_of_an_absolute_path_only_the_last_name_is_shown(text: str, left: str) -> None:
     assert without_paths(text) == left
+
+
+def test_a_next_step_keeps_the_address_of_its_request() -> None:
+    step = next_step(NotFoundError("team/x: /srv/models/x is gone", hint="see /srv/models/x", history="team/x:v1"))
+    assert "/api/v1/" in step and "/srv" not in step
