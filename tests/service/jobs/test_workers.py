@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import maskreg
+from maskreg.errors import ConflictError
 from maskreg.ref import Ref
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.jobs import workers
@@ -160,7 +161,8 @@ def test_a_job_that_is_about_to_be_visible_is_not_canceled(site: Site) -> None:
     job = submitted(site)
     with Workers(site.config, 1, act=hang_after_commit):
         wait_for(site, job, lambda _: (site.outputs / "committed").exists())
-        site.queue.cancel(job.id, "ada")
+        with pytest.raises(ConflictError):
+            site.queue.cancel(job.id, "ada")
         time.sleep(10 * workers.BEAT_S)
         assert site.queue.get(job.id).state is JobState.RUNNING
 
