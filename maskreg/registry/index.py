@@ -185,6 +185,8 @@ class Index:
 
     def saw_source(self, root: str, path: str) -> None:
         """Remember that the checkpoint of identity ``root`` is at ``path`` now."""
+        if self.seen_sources(root)[:1] == [path]:
+            return  # readers, such as a comparison, say so every time
         row = {"root": root, "path": path, "at": datetime.now(UTC)}
         if self._file is None or not write(self._file, [Put("seen_sources", row, ("root", "path"))]):
             self.use(lambda catalog: catalog.saw_source(root, path))
