@@ -66,7 +66,7 @@ def command(output: Output, /, ref: Ref | None, out: Path, dry_run: bool, **opti
     is adamw_torch or sgd.
 
     Gradients are packed to the mask, or dense, as copies of the model in several processes need. Updates are always
-    fp32, whatever the dtype of weights and forward pass.
+    fp32; the dtype of weights and forward pass does not matter.
 
     Controls are full (all coordinates) and the kinds of `maskreg baseline`, at the mask's density:
     random-per-tensor, exponent-matched, low-magnitude, rounding-null, complement and others.

@@ -6,7 +6,8 @@ floats as the shortest text that reads back the same, so only key order, spaces 
     {"b": 1.50, "a": "é"}   ->   {"a":"é","b":1.5}
 
 What is read must be what would be written again: keys that appear twice, NaN, numbers beyond every float and lone
-surrogates are refused, though Python's parser takes them. The tensor table alone, :func:`decoded`, has too many values.
+surrogates are refused, though Python's parser takes them. The tensor table has too many values for that, and goes
+through :func:`decoded`.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def checked(struct: type[StructT], value: object, document: str) -> StructT:
 def decoded(struct: type[StructT], data: bytes, document: str) -> StructT:
     """The same from a document's bytes, without its values in between: for one with many values.
 
-    Keys that a struct does not have are skipped, whatever they hold; of a key that stands twice, the last counts.
+    Unknown keys are skipped with all that they hold. A repeated key has its last value.
     """
     import msgspec
 

@@ -73,7 +73,7 @@ def read(packed: bytes, shape: ModelShape) -> list[bytes] | None:
 
 
 def assert_comes_back(written: Model) -> None:
-    """Every build writes the same bits, and reads them back; those of scales and factors are as many as is said."""
+    """Every build writes the same bits, and reads them back; ``side_bits`` gives the size of scales and factors."""
     packed, bits, *arrays = agreed(
         lambda: [
             np.frombuffer(packed := pack_model(written), np.uint8),
