@@ -179,6 +179,9 @@ def lay_out(folder: Path, objects: Mapping[str, bytes]) -> None:
         path = folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+    for inner in folder.iterdir():
+        if inner.is_dir():
+            inner.chmod(0o700)  # As maskreg makes its folders; doctor mentions any other.
 
 
 def stored(store: Store) -> dict[str, bytes]:
