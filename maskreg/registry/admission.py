@@ -48,7 +48,7 @@ def admit(registry: Registry, entry: RefEntry) -> bool:
         entry = registry.trust.sign(entry)
     else:
         registry.trust.check(entry)
-    with in_place(registry.store, entry.digest, patience_s=registry.patience_s) if entry.digest else nullcontext():
+    with in_place(registry.store, entry.digest) if entry.digest else nullcontext():
         written = registry.refs.accept(entry, before)
     if written:
         registry.index.note(entry, action_of(entry, before))

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from maskreg.store.base import Service
 
 
-PATIENCE_S = 60.0
-"""How long to wait for a garbage collection to decide."""
-
 _MAX_SUGGESTIONS = 3
 _LOOKS = 2
 _MAX_COMPARED = 10_000
@@ -74,7 +71,6 @@ class Registry(Closing):
         witness: the memory of what was seen of its tags; None for a local registry.
         trust: the keys of its projects. A service sets ``trust.signer``, and signs all that it writes.
         immutable_projects: projects in which every tag but ``latest`` that is set here must never move.
-        patience_s: how long to wait for a garbage collection that looks at the same artifact, in seconds.
     """
 
     def __init__(
@@ -96,7 +92,6 @@ class Registry(Closing):
         self.served = store.service is not None
         self._by = by
         self.immutable_projects: frozenset[str] = frozenset()
-        self.patience_s = PATIENCE_S
         self.index = Index(catalog_url, store, lambda: self.uuid, lambda entry: self.trust.check_shown(entry))
         self.trust = Trust(store, lambda: self.uuid, name)
         sign = self.trust.sign_if_able if self.served else self.trust.sign
@@ -362,7 +357,7 @@ class Registry(Closing):
         """Keep the artifact's objects from garbage collection while a tag is set to it, in the ``with`` block."""
         from maskreg.registry.settle import in_place
 
-        return in_place(self.store, digest, patience_s=self.patience_s)
+        return in_place(self.store, digest)
 
     def append(
         self,

@@ -88,6 +88,9 @@ if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
 
 
+PATIENCE_S = 60.0
+"""How long to wait for a garbage collection that looks at the same artifact, in seconds."""
+
 _ROUNDS = 4
 _SAMPLE = 8
 _POLL_S = 0.5
@@ -110,13 +113,11 @@ class Settling:
         manifest: bytes,
         needed: Collection[Object],
         bring: Callable[[], None],
-        *,
-        patience_s: float,
     ) -> None:
         """Nothing is written yet."""
         self._store, self._digest, self._manifest, self._bring = store, digest, manifest, bring
         self._sizes = {MANIFEST: len(manifest), **{entry.key: entry.size for entry in needed}}
-        self._deadline = time.monotonic() + patience_s
+        self._deadline = time.monotonic() + PATIENCE_S
         self._rounds = iter(range(_ROUNDS))
         self._has_seen_marker = False
 
@@ -159,7 +160,7 @@ class Settling:
                 raise
 
 
-def in_place(store: Store, digest: Digest, *, patience_s: float) -> Settling:
+def in_place(store: Store, digest: Digest) -> Settling:
     """What names an artifact that is in a store already; each part that is present has to be complete."""
     data, manifest = read_manifest(store, digest)
     present = listing(store, digest)
@@ -176,7 +177,7 @@ def in_place(store: Store, digest: Digest, *, patience_s: float) -> Settling:
         if next(looks_left, True) and not is_listed(store, digest, {entry.key: entry.size for entry in needed}):
             raise collected(store, digest)
 
-    return Settling(store, digest, data, needed, must_have, patience_s=patience_s)
+    return Settling(store, digest, data, needed, must_have)
 
 
 def is_listed(store: Store, digest: Digest, sizes: Mapping[str, int]) -> bool:

@@ -142,7 +142,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
     problems.install(app, error_page)
     app.add_middleware(access.Recorded, accounts=service.accounts)
-    app.add_middleware(Bounded, uploads=f"{API}/objects/", patience_s=service.patience_s)
+    app.add_middleware(Bounded, uploads=f"{API}/objects/")
     app.add_middleware(KnownHosts, hosts=service.hosts)
     app.add_middleware(Protected)
     app.add_middleware(GZipMiddleware, minimum_size=2_048, compresslevel=1, exclude_content_types=_NOT_COMPRESSED)

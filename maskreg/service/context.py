@@ -16,9 +16,6 @@ from maskreg.service.jobs.queue import JobQueue
 from maskreg.service.middleware import RateLimits
 from maskreg.workspace.workspace import Workspace
 
-PATIENCE_S = 30.0
-"""How long a server waits for a client that is in the middle of a request, in seconds."""
-
 MOST_COORDINATES = 1 << 32
 """Coordinates of all masks together that are compared while a client waits."""
 
@@ -43,8 +40,6 @@ class Service(Closing):
     jobs: JobConfig | None = None
     openid: OpenId | None = None
     limits: RateLimits | None = None
-    most_compared: int = MOST_COORDINATES
-    patience_s: float = PATIENCE_S
 
     @property
     def registry(self) -> Registry:

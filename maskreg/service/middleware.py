@@ -84,6 +84,9 @@ class KnownHosts:
         await self.app(scope, receive, send)
 
 
+PATIENCE_S = 30.0
+"""How long a server waits for a client that is in the middle of a request, in seconds."""
+
 MAX_BYTES = 8 << 20
 """The largest body of a request, but for uploads of objects; a manifest in a document has room."""
 
@@ -98,8 +101,8 @@ class Bounded:
     What is sent without a length is counted as it comes; uploads have limits of their own.
     """
 
-    def __init__(self, app: ASGIApp, uploads: str, patience_s: float) -> None:
-        self.app, self._uploads, self._patience_s = app, uploads, patience_s
+    def __init__(self, app: ASGIApp, uploads: str) -> None:
+        self.app, self._uploads = app, uploads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -114,7 +117,7 @@ class Bounded:
             await problem(413, _TOO_LARGE, code=LimitError.code)(scope, receive, send)
             return
         clock = asyncio.get_running_loop().time
-        left, size, since, whole = self._patience_s, 0, 0, False
+        left, size, since, whole = PATIENCE_S, 0, 0, False
 
         async def bounded() -> Message:
             nonlocal left, size, since, whole
@@ -126,7 +129,7 @@ class Bounded:
                 message = await asyncio.wait_for(receive(), left)
             except TimeoutError as error:
                 raise SlowError(
-                    f"the body stopped coming: less than {_PROGRESS >> 10} KiB in {self._patience_s:g} seconds",
+                    f"the body stopped coming: less than {_PROGRESS >> 10} KiB in {PATIENCE_S:g} seconds",
                     hint="send it again; the operator can let the server wait longer",
                 ) from error
             whole = not message.get("more_body", False)
@@ -136,7 +139,7 @@ class Bounded:
             # Only time in which the server waited for the client counts.
             left -= clock() - began
             if size - since >= _PROGRESS:
-                left, since = self._patience_s, size
+                left, since = PATIENCE_S, size
             return message
 
         await self.app(scope, bounded, send)
@@ -149,9 +152,8 @@ STOPPING = "maskreg.stopping"
 class Punctual(H11Protocol):
     """A connection of the server, which is closed when headers do not come to an end."""
 
-    def __init__(self, *args: object, patience_s: float, **named: object) -> None:
+    def __init__(self, *args: object, **named: object) -> None:
         super().__init__(*args, **named)  # type: ignore[arg-type]
-        self._patience_s = patience_s
         self._before: object = None
         self._late: asyncio.TimerHandle | None = None
 
@@ -178,7 +180,7 @@ class Punctual(H11Protocol):
             self._late = None
         if self._late is None and (self.cycle is None or self.cycle.response_complete):
             self._before = self.cycle
-            self._late = self.loop.call_later(self._patience_s, self.transport.close)
+            self._late = self.loop.call_later(PATIENCE_S, self.transport.close)
 
 
 class DocumentRequest(Request):

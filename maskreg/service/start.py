@@ -21,7 +21,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,7 +36,7 @@ from maskreg.service.app import create_app
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.openid import OpenId
 from maskreg.service.background import housekeeper
-from maskreg.service.context import LOOPBACK, PATIENCE_S, Service
+from maskreg.service.context import LOOPBACK, Service
 from maskreg.service.jobs.config import LONGEST_S, JobConfig, signer_of
 from maskreg.service.jobs.workers import Workers
 from maskreg.service.middleware import Punctual, RateLimits
@@ -128,7 +127,7 @@ def serve(options: Options, ready: Callable[[Started], None]) -> None:
             _application(options, service) if options.workers == 1 else f"{__name__}:app",
             factory=options.workers > 1,
             workers=options.workers,
-            http=partial(Punctual, patience_s=PATIENCE_S),  # type: ignore[arg-type]  # called as the class is
+            http=Punctual,
             access_log=False,
             log_config=None,
             log_level="warning" if sys.stderr.isatty() else "info",

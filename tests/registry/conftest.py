@@ -96,11 +96,15 @@ def digest(local: Registry, made: tuple[Path, Digest]) -> Digest:
     return made[1]
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test waits for a garbage collection."""
+    monkeypatch.setattr("maskreg.registry.settle.PATIENCE_S", 0)
+
+
 @pytest.fixture
 def remote() -> Registry:
-    registry = Registry(MemoryStore(), name="lab", by="ada@here")
-    registry.patience_s = 0
-    return registry
+    return Registry(MemoryStore(), name="lab", by="ada@here")
 
 
 @pytest.fixture

@@ -34,7 +34,6 @@ def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
 @pytest.fixture
 def lab(bucket: Remote) -> Iterator[Registry]:
     with Registry.remote(bucket) as registry:
-        registry.patience_s = 0
         yield registry
 
 

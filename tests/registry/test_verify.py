@@ -54,7 +54,6 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 def lab(store: Store, local: Registry, digest: Digest, other: Digest) -> Registry:
     """A remote with two artifacts, three tags and a log of two entries."""
     registry = Registry(store, name="lab", by="ada@here")
-    registry.patience_s = 0
     local.publish(Ref.parse("team/second"), other, card=Card())
     for ref in (REF, Ref.parse("team/second")):
         push(local, registry, ref)

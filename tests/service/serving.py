@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -23,7 +22,7 @@ from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.database import Database
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.auth.tokens import Scope
-from maskreg.service.context import PATIENCE_S, Service
+from maskreg.service.context import Service
 from maskreg.service.middleware import Punctual
 from maskreg.settings import Remote, Settings
 from maskreg.store.s3 import S3Store
@@ -126,8 +125,8 @@ def stated(data: bytes) -> dict[str, str]:
 
 
 @contextmanager
-def listening(app: FastAPI, patience_s: float = PATIENCE_S) -> Iterator[str]:
-    """A server on a free port of this machine, which waits so long for headers; gives its URL."""
+def listening(app: FastAPI) -> Iterator[str]:
+    """A server on a free port of this machine; gives its URL."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(
@@ -135,7 +134,7 @@ def listening(app: FastAPI, patience_s: float = PATIENCE_S) -> Iterator[str]:
                 app,
                 log_level="warning",
                 lifespan="off",
-                http=partial(Punctual, patience_s=patience_s),  # type: ignore[arg-type]
+                http=Punctual,
             )
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

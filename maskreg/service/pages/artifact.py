@@ -25,7 +25,7 @@ from maskreg.reports.modules import CIVIDIS, grid_of, scale, table
 from maskreg.service.access import Needs, ProjectReader
 from maskreg.service.api.models import DigestText
 from maskreg.service.auth.roles import Principal, Role
-from maskreg.service.context import Served, Service
+from maskreg.service.context import MOST_COORDINATES, Served, Service
 from maskreg.service.gateway.verification import check_figures, latest_check
 from maskreg.service.pages.listing import names
 from maskreg.service.pages.rendering import link, page
@@ -149,7 +149,7 @@ def _files(shown: _Shown) -> dict[str, Any]:
         whole_parts(store, shown.digest, manifest, here)
     except CorruptError as error:
         fault = str(error)
-    can_send = "mask" in manifest.parts and manifest.totals.numel <= shown.service.most_compared
+    can_send = "mask" in manifest.parts and manifest.totals.numel <= MOST_COORDINATES
     return {
         "present": {part for part in manifest.parts if not absent(objects_of(manifest, (part,)), here)},
         "fault": fault,
@@ -194,10 +194,10 @@ def mask(service: Served, project: str, reference: str, principal: ProjectReader
     """The mask, a BOOL tensor for each tensor of the source; made while it is sent, from the artifact alone."""
     ref = Ref.parse(f"{project}/{reference}")
     found = service.registry.artifact(resolved(service, ref)[0])
-    if found.manifest.totals.numel > service.most_compared:
+    if found.manifest.totals.numel > MOST_COORDINATES:
         raise LimitError(
             f"the mask has {counted(found.manifest.totals.numel, 'coordinate')}; "
-            f"this server sends at most {service.most_compared:,}",
+            f"this server sends at most {MOST_COORDINATES:,}",
             hint=f"pull it, and make the file: maskreg convert {ref} --to safetensors-mask -o mask.safetensors",
         )
     update = Outgoing(found)

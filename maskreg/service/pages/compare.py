@@ -25,7 +25,7 @@ from maskreg.reports.modules import CIVIDIS, in_order
 from maskreg.reports.words import heading_of_pair, mark_of_pair
 from maskreg.service.access import Visitor
 from maskreg.service.auth.roles import Role, check_role
-from maskreg.service.context import Served, Service
+from maskreg.service.context import MOST_COORDINATES, Served, Service
 from maskreg.service.gateway.visibility import Remembered
 from maskreg.service.pages.artifact import resolved
 from maskreg.service.pages.rendering import page
@@ -94,9 +94,9 @@ def _compared(service: Service, refs: Sequence[Ref]) -> MaskComparison:
     if (kept := _KEPT.get(key)) is not None:
         return kept
     total = sum(service.workspace.find(ref, service.remote).manifest.totals.numel for ref in refs)
-    if total > service.most_compared:
+    if total > MOST_COORDINATES:
         raise LimitError(
-            f"the masks have {counted(total, 'coordinate')}; this server compares at most {service.most_compared:,}",
+            f"the masks have {counted(total, 'coordinate')}; this server compares at most {MOST_COORDINATES:,}",
             compared=" ".join(str(replace(ref, digest=None)) for ref in refs),
         )
     if not _TURNS.acquire(blocking=False):

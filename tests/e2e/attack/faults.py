@@ -234,7 +234,7 @@ def rounds(folder: Path, server: S3Server) -> Iterator[Rounds]:
     with ExitStack() as stack:
         stack.enter_context(shared_clients(read_seconds=STALL_SECONDS / 2))
         stack.enter_context(patch.object(ExponentialBackoff, "delay_amount", lambda backoff, context: 0.01))
-        stack.enter_context(patch("maskreg.registry.registry.PATIENCE_S", PATIENCE_S))
+        stack.enter_context(patch("maskreg.registry.settle.PATIENCE_S", PATIENCE_S))
         # Each command stands for a process of its own, which has ended when the next one looks.
         ended = {**this_process(), "pid": _ended_process()}
         stack.enter_context(patch("maskreg.registry.settle.this_process", lambda: ended))

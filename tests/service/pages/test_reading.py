@@ -204,9 +204,10 @@ def test_masks_are_sent_to_few_at_a_time_and_turns_come_back(client: TestClient,
             pieces.close()
 
 
-def test_a_mask_that_is_too_large_to_send_names_the_command(home: Path) -> None:
+def test_a_mask_that_is_too_large_to_send_names_the_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.service.pages.artifact.MOST_COORDINATES", 100)
     with service_in(home, frozenset({"team"})) as service:
-        client = TestClient(create_app(replace(service, most_compared=100)), "http://localhost")
+        client = TestClient(create_app(service), "http://localhost")
         answer = client.get(f"{OPD}/mask.safetensors")
         assert "download>" not in client.get(f"{OPD}?tab=files").text
     assert (answer.status_code, answer.json()["code"]) == (413, LimitError.code)
@@ -347,9 +348,12 @@ def test_what_cannot_be_compared_is_said(client: TestClient, refs: list[str], to
     assert "<script>alert" not in answer.text
 
 
-def test_what_is_too_large_to_wait_for_names_the_command(home: Path, fresh: None) -> None:
+def test_what_is_too_large_to_wait_for_names_the_command(
+    home: Path, fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maskreg.service.pages.compare.MOST_COORDINATES", 100)
     with service_in(home, frozenset({"team"})) as service:
-        app = create_app(replace(service, most_compared=100))
+        app = create_app(service)
         answer = TestClient(app, "http://localhost", headers={"Accept": "text/html"}).get(PAIR)
     assert answer.status_code == 413
     assert "maskreg compare team/toy-opd:v1 team/toy-rlvr:v1" in answer.text

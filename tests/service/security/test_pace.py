@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,7 +14,6 @@ import pytest
 from maskreg.service.app import create_app
 from tests.service.serving import ADMIN, headers, listening, service_in
 
-PATIENCE_S = 0.3
 PUT = f"PUT /api/v1/objects/probe/{'0' * 32}/written HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n"
 DIGEST = "Repr-Digest: sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:\r\n"
 
@@ -23,9 +21,11 @@ DIGEST = "Repr-Digest: sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:\r\
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (
+        pytest.MonkeyPatch.context() as patch,
         service_in(tmp_path_factory.mktemp("home")) as service,
-        listening(create_app(replace(service, patience_s=PATIENCE_S)), PATIENCE_S) as url,
+        listening(create_app(service)) as url,
     ):
+        patch.setattr("maskreg.service.middleware.PATIENCE_S", 0.3)
         yield url
 
 
