@@ -101,10 +101,7 @@ def _on_server(
     if options["name"] is None:
         raise click.UsageError("with --on, choose a --name for the artifact")
     kept = {name: options.pop(name) for name in ("name", "method", "source", "description")}
-    by_ref = {Ref.parse(text): weight for text, weight in weights.items()}
-    if unknown := by_ref.keys() - set(refs):
-        raise click.UsageError(f"--weight names {min(unknown)}, which is not merged")
-    in_order = [by_ref.get(ref, 1.0) for ref in refs] if weights else None
+    in_order = verbs.merge.in_order(weights, {ref: str(ref) for ref in refs}, Ref.parse) if weights else None
     given = {"artifacts": refs, "weights": in_order, "mask": settings.pop("mask", None), "settings": settings}
     do_there(output, "merge", remote, {**given, **kept}, options)
 

@@ -26,6 +26,7 @@ from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
 from maskreg.errors import BrokenChainError, CorruptError, MissingLinkError, NotFoundError, NotOnChainError
 from maskreg.ref import Ref
+from maskreg.registry.pull import bring
 from maskreg.registry.registry import Registry
 
 if TYPE_CHECKING:
@@ -140,6 +141,20 @@ class Chains:
             f"{Digest(walked[0].after).short}: the tag was moved back, or these are other weights",
             hint="begin again from the source of the chain",
         )
+
+    def bring(self, steps: Iterable[Step], into: Registry, jobs: int) -> tuple[list[tuple[Artifact, bool]], int]:
+        """Copy what steps need into a registry of this machine, unless it is there.
+
+        Returns:
+            The artifacts, each with whether it is reverted, and how many bytes were fetched.
+        """
+        remote = self.registries[-1] if len(self.registries) > 1 else None
+        brought, fetched = [], 0
+        for step in steps:
+            artifact, size = bring(into, remote, step.link.digest, parts=[step.part], jobs=jobs)
+            brought.append((artifact, step.revert))
+            fetched += size
+        return brought, fetched
 
     def _earlier(self, ref: Ref) -> Iterator[Link]:
         """What this tag pointed to, the newest first: it is there until it expires, or is collected."""

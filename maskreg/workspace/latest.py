@@ -21,7 +21,6 @@ from maskreg.parallel import worker_count
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
-from maskreg.registry.pull import bring
 from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace
@@ -54,7 +53,7 @@ class LatestWeights:
     ) -> None:
         """Nothing is read yet."""
         self.root = ""
-        self._space, self._ref, self._source, self._remote = space, ref, source, remote
+        self._space, self._ref, self._source = space, ref, source
         self._on_disk, self._jobs = on_disk, worker_count(jobs)
         self._chains = Chains([space.local, *([remote] if remote is not None else [])])
         self._baseline: Baseline | None = None
@@ -181,10 +180,7 @@ class LatestWeights:
         def follow() -> str:
             remember(space, root, source.path)
             steps = self._chains.way(self._ref, head, root) if head is not None else ()
-            artifacts = [
-                (bring(space.local, self._remote, step.link.digest, parts=[step.part])[0], step.revert)
-                for step in steps
-            ]
+            artifacts, _ = self._chains.bring(steps, space.local, space.settings.jobs)
             if artifacts:
                 baseline.take(Chained(source, artifacts, jobs=self._jobs))
             return steps[-1].after if steps else root

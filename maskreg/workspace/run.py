@@ -18,7 +18,6 @@ from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
-from maskreg.registry.pull import bring
 from maskreg.settings import Remote, checked
 from maskreg.store import FileStore
 from maskreg.workspace.workspace import Workspace, as_ref
@@ -72,14 +71,14 @@ class Run(Closing):
             raise UsageError(f"{self.ref} is pinned, so it never moves", hint="leave out the digest")
         with ExitStack() as opened:
             self.space = space = workspace or opened.enter_context(Workspace())
-            self._remote = self._registry_at(remote, opened)
-            self.registry, self.url = self._remote or space.local, self._remote.url if self._remote else "local"
-            self.service: Service | None = self._remote.store.service if self._remote is not None else None
-            self.chains = Chains([space.local, *([self._remote] if self._remote is not None else [])])
+            elsewhere = self._registry_at(remote, opened)
+            self.registry, self.url = elsewhere or space.local, elsewhere.url if elsewhere else "local"
+            self.service: Service | None = elsewhere.store.service if elsewhere is not None else None
+            self.chains = Chains([space.local, *([elsewhere] if elsewhere is not None else [])])
             name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
             self._folder = space.root / "staging" / name
             self._links = space.local
-            if self._remote is not None:
+            if elsewhere is not None:
                 self._links = opened.enter_context(Registry(FileStore(self._folder), name="links", root=self._folder))
             opened.callback(finalize(self, shutil.rmtree, self._folder, ignore_errors=True))
             self._open = opened.pop_all()
@@ -93,12 +92,9 @@ class Run(Closing):
             BrokenChainError: links do not follow one another.
             CorruptError: a link is damaged.
         """
-        jobs, artifacts, fetched = self.space.settings.jobs, [], 0
-        for step in self.chains.way(self.ref, head, at):
-            artifact, size = bring(self._links, self._remote, step.link.digest, parts=[step.part], jobs=jobs)
-            artifacts.append((artifact, step.revert))
-            fetched += size
-        return Brought(artifacts, fetched, time.monotonic())
+        way = self.chains.way(self.ref, head, at)
+        artifacts, size = self.chains.bring(way, self._links, self.space.settings.jobs)
+        return Brought(artifacts, size, time.monotonic())
 
     def clear(self) -> None:
         """Delete the links that were brought, and free what is known of the chain."""

@@ -37,7 +37,7 @@ def sources(
     succeeded is remembered, so that it is found again.
     """
     if source is not None:
-        yield _given(workspace, side, source, download)
+        yield _attempt(workspace, side, workspace.checkpoint(source, download=download, side="source"))
         return
     tried: list[str] = []
     facts: dict[str, Any] = {"options": {"download": True} if side.hub and not download else {"source": "PATH"}}
@@ -53,7 +53,7 @@ def sources(
                 facts = {"hint": error.hint, **error.facts}
             continue
         wrong: list[WrongCheckpointError] = []
-        yield _attempted(workspace, side, checkpoint, wrong)
+        yield _attempt(workspace, side, closing(checkpoint), wrong)
         if not wrong:
             return
         tried.append(f"{candidate} ({wrong[0].message})")
@@ -97,28 +97,25 @@ def sources_if_any(
 
 
 @contextmanager
-def _given(workspace: Workspace, side: Side, source: CheckpointLike, download: bool) -> Iterator[Checkpoint]:
-    with workspace.checkpoint(source, download=download, side="source") as checkpoint:
+def _attempt(
+    workspace: Workspace,
+    side: Side,
+    opened: AbstractContextManager[Checkpoint],
+    wrong: list[WrongCheckpointError] | None = None,
+) -> Iterator[Checkpoint]:
+    """A checkpoint, remembered where the work succeeds; a wrong one is added to ``wrong``, or explained without."""
+    with opened as checkpoint:
         try:
             yield checkpoint
             remember(workspace, side.root, checkpoint.path)
-        except AlreadyAppliedError as error:
+        except WrongCheckpointError as error:
+            if wrong is not None:
+                wrong.append(error)
+                return
+            if not isinstance(error, AlreadyAppliedError):
+                raise _explained(workspace, side, checkpoint, error) from error.__cause__
             with prefixed(f"{checkpoint.path}: "):
                 raise error from error.__cause__
-        except WrongCheckpointError as error:
-            raise _explained(workspace, side, checkpoint, error) from error.__cause__
-
-
-@contextmanager
-def _attempted(
-    workspace: Workspace, side: Side, checkpoint: Checkpoint, wrong: list[WrongCheckpointError]
-) -> Iterator[Checkpoint]:
-    with closing(checkpoint):
-        try:
-            yield checkpoint
-            remember(workspace, side.root, checkpoint.path)
-        except WrongCheckpointError as error:
-            wrong.append(error)
 
 
 def _explained(

@@ -72,13 +72,17 @@ class Naming:
             return "was pushed to a remote"
         return "" if head.by == local.by else f"was set by {head.by}"
 
-    def card_for(self, digest: Digest, card: Card) -> Card:
-        """The card to store: the present one while the name already points to this very artifact."""
-        return self.head.card if self.head is not None and self.head.digest == digest else card
+    def store(self, digest: Digest, card: Card, notes: Sequence[str] = (), *, derived: Card | None = None) -> Stored:
+        """Point the name at an artifact; where the name must not move to it, the artifact is kept.
 
-    def store(self, digest: Digest, card: Card, notes: Sequence[str] = ()) -> Stored:
-        """Point the name at an artifact; where the name must not move to it, the artifact is kept."""
+        Args:
+            card: what is said now. An empty text leaves what follows, and removes a key of meta.
+            derived: what follows from how it was made. Where the name already points to this very artifact, what was
+                said about it holds instead.
+        """
         local, ref, was = self._workspace.local, self.ref, None
+        known = self.head.card if self.head is not None and self.head.digest == digest else derived or Card()
+        card = _merged(known, card)
         if ref:
             kept = Ref(ref.project, ref.name, digest=digest)
             user = self._user() if self._careful else ""
@@ -98,6 +102,12 @@ class Naming:
             was = note_move(self._workspace, ref, self.head, digest)
         note_catalog(self._workspace, local)
         return Stored(ref, local.artifact(digest), card, was, tuple(notes))
+
+
+def _merged(old: Card, new: Card) -> Card:
+    meta = {key: value for key, value in {**old.meta, **new.meta}.items() if value}
+    said = {name: getattr(new, name) or text for name, text in vars(old).items()}
+    return Card(**{**said, "meta": meta})
 
 
 def shared_family(operands: Sequence[Named]) -> str:

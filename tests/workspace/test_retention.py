@@ -152,7 +152,7 @@ def test_what_expires_while_it_is_read_is_gone_around(kept: Kept, monkeypatch: p
         brought.append(args)
         return bring(*args, **how)
 
-    monkeypatch.setattr("maskreg.workspace.run.bring", slow)
+    monkeypatch.setattr("maskreg.registry.chains.bring", slow)
     with pytest.raises((NotFoundError, MissingLinkError)):
         follower.step()
     assert kept.is_at(1, "served")

@@ -150,7 +150,7 @@ def analyze(
                     space.note(f"{counted(measured.resumed, 'tensor')} finished by an earlier run")
                 digest = measured.digest
         assert digest is not None
-        stored = naming.store(digest, naming.card_for(digest, Card()))
+        stored = naming.store(digest, Card())
     return Analysis(stored.ref, stored.artifact, stored.was, read_analysis(stored.artifact))
 
 

@@ -71,8 +71,7 @@ def baseline(
             if source is not None:
                 space.note(f"the source was not used: {spec.kind.name} does not look at weights")
             result = make_baseline(named.artifact, spec, space.root, None, progress=progress)
-        card = naming.card_for(result.digest, Card(named.card.family, spec.kind.name).checked())
-        return naming.store(result.digest, card, result.notes)
+        return naming.store(result.digest, Card(), result.notes, derived=Card(named.card.family, spec.kind.name))
 
 
 def _name(named: Named, spec: BaselineSpec) -> Ref | None:

@@ -35,12 +35,12 @@ def combine(
     """
     from maskreg.flow.masks import combine as combine_masks
 
+    card = Card(description=description).checked()
     with opened(workspace) as space:
         naming = Naming(space, name, careful=not force)
         operands = [space.find(mask) for mask in masks]
-        card = Card(shared_family(operands), description=description).checked()
         artifacts = [operand.artifact for operand in operands]
         digest = combine_masks(
             artifacts, space.root, how=how, k=at_least, allow_different=allow_different, progress=progress
         )
-        return naming.store(digest, card if description else naming.card_for(digest, card))
+        return naming.store(digest, card, derived=Card(shared_family(operands)))

@@ -138,7 +138,7 @@ def convert_from(
             error.hint = error.hint or _accepted(source_format)
             raise
         digest, notes = _stored(incoming, checkpoint, space, with_code, progress)
-        stored = naming.store(digest, naming.card_for(digest, card), (*incoming.notes, *notes))
+        stored = naming.store(digest, card, (*incoming.notes, *notes))
         remember(space, stored.artifact.manifest.source.root, checkpoint.path)
         return stored
 

@@ -93,15 +93,9 @@ def extract(
         before = stack.enter_context(space.checkpoint(source, download=download, side="source"))
         after = stack.enter_context(space.checkpoint(target, download=download, side="target"))
         extracted = extract_from(before, after, space.root, **how, progress=progress)
-        stored = naming.store(extracted.digest, card_again(naming, extracted, card), extracted.notes)
+        stored = naming.store(extracted.digest, card, extracted.notes)
         remember(space, stored.manifest.target.root, after.path)
         return remembered(space, stored, extracted, before.path)
-
-
-def card_again(naming: Naming, extracted: ExtractResult, card: Card) -> Card:
-    """The card to store; where the name already points to this very artifact, what was said about it holds."""
-    head = naming.head
-    return merged_card(head.card, card) if head is not None and head.digest == extracted.digest else card
 
 
 def remembered(space: Workspace, stored: Stored, extracted: ExtractResult, source: Location) -> Extracted:
@@ -115,15 +109,3 @@ def parted(options: CardOptions | ExtractOptions) -> tuple[Card, dict[str, Any]]
     rest: dict[str, Any] = {**options}
     said = {name: rest.pop(name) for name in CardOptions.__annotations__ if name in rest}
     return Card(**{**said, "meta": dict(said.get("meta") or {})}).checked(), rest
-
-
-def merged_card(old: Card, new: Card) -> Card:
-    """What is said about an artifact that is made again: an empty text leaves the old, or removes a key of meta."""
-    return Card(
-        new.family or old.family,
-        new.method or old.method,
-        new.license or old.license,
-        new.description or old.description,
-        {key: value for key, value in {**old.meta, **new.meta}.items() if value},
-        new.readme or old.readme,
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from maskreg.errors import UsageError
@@ -14,10 +13,10 @@ from maskreg.flow.publish.division import divided, undivided
 from maskreg.flow.publish.result import extract_shards
 from maskreg.live.alone import Alone
 from maskreg.parallel import worker_count
-from maskreg.ref import Ref
+from maskreg.ref import Card, Ref
 from maskreg.workspace.sources import verified_source
 from maskreg.workspace.storing import Naming
-from maskreg.workspace.verbs.extract import CardOptions, Extracted, card_again, parted, remembered
+from maskreg.workspace.verbs.extract import CardOptions, Extracted, parted, remembered
 from maskreg.workspace.verbs.pull import with_mask
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
@@ -109,8 +108,8 @@ def extract_result(
             )
             if naming is None or extracted is None:
                 return None
-            told = replace(said, family=said.family or (named.card.family if named else ""))
-            stored = naming.store(extracted.digest, card_again(naming, extracted, told), extracted.notes)
+            derived = Card(named.card.family if named else "")
+            stored = naming.store(extracted.digest, said, extracted.notes, derived=derived)
             return remembered(space, stored, extracted, before.path)
 
         return everyone.together(lambda: store() if is_first or is_sharded(model) else None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.bucket import Location
 from maskreg.errors import UsageError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from maskreg.digest import Digest
     from maskreg.flow.apply.on_disk import Written
     from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,9 @@ def merge(
         _require_different(operands)
         settings = dict(settings or {})
         masks = [space.find(settings.pop("mask"))] if "mask" in settings else []
-        card = Card(shared_family(operands), "merge", description=description).checked()
+        card, derived = Card(description=description).checked(), Card(shared_family(operands), "merge")
         # Before the source is looked for and read.
-        recipe = Recipe.of(method, _in_order(space, weights, operands), settings)
+        recipe = Recipe.of(method, _weights(space, weights, operands), settings)
         recipe.check(len(operands), masked=bool(masks))
         updates, mask = [operand.artifact for operand in operands], masks[0].artifact if masks else None
         parents = tuple(each.digest for each in (*operands, *masks))
@@ -133,7 +135,7 @@ def merge(
                     written = write(merged, path, force=force, progress=progress)
                 else:
                     made = store(merged, space.root, parents, **how)
-                    stored = naming.store(made.digest, naming.card_for(made.digest, card), made.notes)
+                    stored = naming.store(made.digest, card, made.notes, derived=derived)
                     notes = made.notes
                     if path is not None:
                         # What was stored is what is written: every block of it is checked once more.
@@ -163,22 +165,28 @@ def _result(
     )
 
 
-def _in_order(
+def _weights(
     space: Workspace, weights: Sequence[float] | Mapping[str, float] | None, operands: Sequence[Named]
 ) -> Sequence[float]:
-    """Weights in the order of the artifacts; 1 for an artifact that has none."""
-    if not isinstance(weights, Mapping):
-        return [1.0] * len(operands) if weights is None else weights
-    merged = {operand.digest for operand in operands}
-    given: dict[Digest, float] = {}
-    for ref, weight in weights.items():
-        digest = space.find(ref).digest
-        if digest in given or digest not in merged:
-            fault = "has one already" if digest in given else "is not merged"
-            names = ", ".join(operand.name for operand in operands)
-            raise UsageError(f"a weight for {ref}, which {fault}", hint=f"merged are {names}")
-        given[digest] = weight
-    return [given.get(operand.digest, 1.0) for operand in operands]
+    if weights is not None and not isinstance(weights, Mapping):
+        return weights
+    return in_order(weights or {}, {each.digest: each.name for each in operands}, lambda text: space.find(text).digest)
+
+
+def in_order(weights: Mapping[str, float], merged: Mapping[T, str], find: Callable[[str], T]) -> list[float]:
+    """Weights by reference in the order of what is merged; 1 for what has none.
+
+    Args:
+        merged: the names of what is merged, by what ``find`` gives for a reference.
+    """
+    given: dict[T, float] = {}
+    for text, weight in weights.items():
+        key = find(text)
+        if key in given or key not in merged:
+            fault = "has one already" if key in given else "is not merged"
+            raise UsageError(f"a weight for {text}, which {fault}", hint=f"merged are {', '.join(merged.values())}")
+        given[key] = weight
+    return [given.get(key, 1.0) for key in merged]
 
 
 def _require_different(operands: Sequence[Named]) -> None:

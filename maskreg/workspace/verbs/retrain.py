@@ -135,8 +135,8 @@ def retrain(
         figures = {**complete(folder, prepared, listener, progress=progress), "model": folder.model}
         if naming.ref is not None and is_first():
             extracted = store(folder, prepared, space.root, progress=progress)
-            card = Card(named.card.family if named else "", recipe).checked()
-            stored = naming.store(extracted.digest, naming.card_for(extracted.digest, card))
+            derived = Card(named.card.family if named else "", recipe)
+            stored = naming.store(extracted.digest, Card(), derived=derived)
             remember(space, stored.artifact.manifest.target.root, folder.model)
             figures |= {"ref": stored.ref, "digest": stored.digest, "was": stored.was}
         return RetrainResult(**figures)

@@ -46,6 +46,7 @@ def squash(
     """
     from maskreg.flow.extract.extraction import extract
 
+    card = Card(description=description).checked()
     with opened(workspace) as space:
         naming = Naming(space, name, careful=not force)
         last = space.find(artifact)
@@ -56,8 +57,8 @@ def squash(
             with attempt as checkpoint:
                 chained = Chained(checkpoint, artifacts, with_code=True)
                 squashed = extract(checkpoint, chained, space.root, **how)
-        card = Card(last.card.family, last.card.method, last.card.license, description or last.card.description)
-        return naming.store(squashed.digest, naming.card_for(squashed.digest, card.checked()), squashed.notes)
+        derived = Card(last.card.family, last.card.method, last.card.license, last.card.description)
+        return naming.store(squashed.digest, card, squashed.notes, derived=derived)
 
 
 def _links(space: Workspace, last: Named, since: Named | None) -> list[Link]:
