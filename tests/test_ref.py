@@ -93,19 +93,19 @@ def test_the_shortest_text() -> None:
     assert str(replace(Ref.parse("team/a"), digest=Digest(DIGEST))) == f"team/a@{DIGEST}"
 
 
-UNSEEN = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
 FILLERS = [*"\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0", *map(chr, (*range(0xFE00, 0xFE10), 0xE0100, 0xE01EF))]
 
 
 def test_whatever_a_terminal_obeys_or_hides_is_escaped_and_refused() -> None:
-    for character in (*UNSEEN, *FILLERS):
+    unseen = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+    for character in (*unseen, *FILLERS):
         assert printable(f"a{character}b") == f"a{ascii(character)[1:-1]}b"
         with pytest.raises(UsageError, match="a control or invisible character"):
             Card(description=f"a{character}b").checked()
     assert printable("a\tb\n\u200b", keep="\n\t") == "a\tb\n\\u200b"
-    for unseen in "\u200b\u202e\r\0\U000e0041":
+    for character in "\u200b\u202e\r\0\U000e0041":
         with pytest.raises(UsageError):
-            Card(readme=unseen).checked()
+            Card(readme=character).checked()
     spelled = "\N{WARNING SIGN}\ufe0f\n\t\N{MAN}\u200d\N{WOMAN} \u0645\u06cc\u200c\u062e"
     assert Card(readme=spelled).checked().readme == spelled
     seen = "grüße, 漢字\u3000と é\N{COMBINING ACUTE ACCENT} \N{PILE OF POO} \N{NO-BREAK SPACE}"
