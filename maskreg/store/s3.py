@@ -1,4 +1,4 @@
-"""A store in a bucket of S3 or of a compatible service, through boto3."""
+"""A store in a bucket of S3 or of a compatible service, through botocore."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class S3Store(Store):
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """The whole object; see :class:`~maskreg.store.base.Store`.
 
-        boto3 retries the request but not the body: an answer that breaks off is requested again.
+        botocore retries the request but not the body: an answer that breaks off is requested again.
         """
         check_key(key)
 
