@@ -11,11 +11,13 @@ import os
 import pkgutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
+from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from maskreg.service import access, api, health, observing, pages, problems
@@ -119,6 +121,16 @@ def routers() -> Iterator[tuple[str, APIRouter]]:
                 yield prefix, router
 
 
+@cache
+def _routes() -> list[BaseRoute]:
+    # All applications of a process share them: to prepare them takes longer than anything else of an application.
+    whole = APIRouter()
+    for prefix, router in routers():
+        access.describe(router)
+        whole.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
+    return whole.routes
+
+
 def create_app(service: Service) -> FastAPI:
     """The application of a server."""
     follower = Follower(service)
@@ -137,9 +149,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.replicas = replicas
     app.state.service = service
     app.state.readiness = Readiness.of(service)
-    for prefix, router in routers():
-        access.describe(router)
-        app.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
+    app.router.routes += _routes()
     problems.install(app, error_page)
     app.add_middleware(access.Recorded, accounts=service.accounts)
     app.add_middleware(Bounded, uploads=f"{API}/objects/")
