@@ -9,7 +9,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx2
 import pytest
@@ -59,14 +61,37 @@ class NamedAccounts(Accounts):
 
 def accounts_in(url: str, public: frozenset[str] = frozenset()) -> NamedAccounts:
     """Accounts with these tokens; visitors can read projects in ``public``."""
-    accounts = NamedAccounts(Database.open(url))
-    accounts.secrets = {
-        label: accounts.tokens.create(name, scope, ROOT).token for label, (name, scope) in TOKENS.items()
-    }
+    path = Path(url.removeprefix("sqlite:///"))
+    if url.startswith("sqlite") and not path.exists():
+        data, secrets = _prepared()
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        path.write_bytes(data)
+        accounts = NamedAccounts(Database.open(url))
+        accounts.secrets = secrets
+    else:
+        accounts = _with_tokens(url)
     for project in public:
         accounts.projects.ensure(project, ROOT)
         accounts.projects.change(project, ROOT, public=True)
     return accounts
+
+
+def _with_tokens(url: str) -> NamedAccounts:
+    accounts = NamedAccounts(Database.open(url))
+    accounts.secrets = {
+        label: accounts.tokens.create(name, scope, ROOT).token for label, (name, scope) in TOKENS.items()
+    }
+    return accounts
+
+
+@cache
+def _prepared() -> tuple[bytes, Mapping[str, str]]:
+    # A file with these tokens: to make one takes much longer than to copy it.
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "service.db"
+        with closing(_with_tokens(f"sqlite:///{path}")) as accounts:
+            secrets = accounts.secrets
+        return path.read_bytes(), secrets
 
 
 def service_in(home: Path, public: frozenset[str] = frozenset()) -> Service:

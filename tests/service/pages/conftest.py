@@ -81,7 +81,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return settings.home
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(home: Path) -> TestClient:
     """A client of a server where visitors can read the project team."""
     return TestClient(

@@ -1,4 +1,4 @@
-"""The pages of jobs: what each reader sees, and a job that runs and is stopped."""
+"""The pages of jobs: what each reader sees, and who stops one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from maskreg.service.app import create_app
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.jobs.queue import NewJob
-from maskreg.workspace.verbs.jobs import JobProgress, JobState
-from tests.browser import Opened
-from tests.service.patching import Site, site_in
-from tests.service.serving import ADMIN, ROOT, headers, listening
+from maskreg.workspace.verbs.jobs import JobState
+from tests.service.patching import Site
+from tests.service.patching import module_site as site
+from tests.service.serving import ADMIN, ROOT, headers
 
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    return site_in(tmp_path_factory.mktemp("jobs"))
+__all__ = ["site"]
 
 
 def reader(site: Site, token: str) -> TestClient:
@@ -64,26 +61,3 @@ def test_a_job_tells_no_names_of_projects_that_its_reader_cannot_read(site: Site
         seen = reader(site, "reader-token").get(address)
         assert seen.status_code == 200 and "elsewhere" not in seen.text and digest.hex[:12] in seen.text
         assert "elsewhere/secret" in reader(site, ADMIN).get(address).text
-
-
-def test_a_job_is_followed_to_its_end(site: Site, browser: Any) -> None:
-    from playwright.sync_api import expect
-
-    job = submitted(site, "live")
-    claim = site.queue.claim("worker")
-    assert claim is not None and claim.job.id == job
-    with (
-        listening(create_app(site.service)) as url,
-        Opened(browser, f"{url}/jobs/{job}", "light", extra_http_headers=headers(ADMIN)) as view,
-    ):
-        expect(view.page.get_by_text("Running", exact=True)).to_be_visible()
-        site.queue.report(claim, JobProgress("patch", 1 << 20, 4 << 20))
-        expect(view.page.get_by_role("progressbar")).to_have_attribute("value", str(1 << 20))
-        view.page.set_viewport_size({"width": 360, "height": 800})
-        assert view.page.evaluate("document.documentElement.scrollWidth") <= 360
-        view.page.get_by_role("button", name="Cancel").click()
-        expect(view.page.get_by_text("Stopping", exact=True)).to_be_visible()
-        site.queue.finish(claim, JobState.FAILED, error={"code": "DATA", "title": "leaf <3> differs", "hint": "wait"})
-        expect(view.page.get_by_text("Leaf <3> differs.")).to_be_visible()
-        assert view.page.get_by_role("button", name="Cancel").count() == 0
-        assert view.said == []

@@ -7,16 +7,13 @@ import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
 from maskreg.ref import README_CHARS, Ref
 from maskreg.service.app import create_app
 from maskreg.service.pages.signing_in import local
-from tests.browser import Opened
 from tests.service.labs import Lab
 from tests.service.pages.test_reading import plain
 from tests.service.serving import ADMIN, ROOT, headers, service_in
@@ -151,28 +148,3 @@ def test_a_writer_edits_the_readme_of_a_tag(tmp_path: Path, home: Path) -> None:
         signed_in(client, "reader-token")
         assert f'{address}/readme"' not in client.get(address).text
         assert client.get(f"{address}/readme").status_code == 403
-
-
-def test_a_person_signs_in_reads_and_signs_out(browser: Any, served: str) -> None:
-    with Opened(browser, f"{served}/p/secret", "light") as view:
-        page = view.page
-        page.get_by_label("Token").fill("wrong")
-        page.get_by_role("button", name="Sign in").click()
-        page.get_by_role("alert").wait_for()
-        page.get_by_label("Token").fill(ADMIN)
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url("**/p/secret")
-        page.get_by_role("link", name="plan:v1").wait_for()
-        page.get_by_role("link", name="root").click()
-        page.get_by_label("Project", exact=True).select_option("team")
-        page.get_by_role("button", name="Make token").click()
-        secret = page.get_by_label("The new token").inner_text()
-        assert httpx2.get(f"{served}/api/v1/whoami", headers=headers(secret)).json()["name"] == "root"
-        page.get_by_role("button", name=f"Revoke {secret.split('_')[1]}").click()
-        page.get_by_text("Expired and revoked", exact=True).click()
-        page.get_by_role("cell", name="revoked").first.wait_for()
-        assert httpx2.get(f"{served}/api/v1/whoami", headers=headers(secret)).status_code == 401
-        page.get_by_role("button", name="Sign out").click()
-        page.get_by_role("link", name="Sign in").wait_for()
-        page.goto(f"{served}/p/secret")
-        assert "/sign-in" in page.url
