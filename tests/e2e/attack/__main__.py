@@ -1,13 +1,14 @@
 """Attacks from the command line; scripts/attack runs this.
 
-    scripts/attack damages --count 10000
+    scripts/attack damages --count 10000        damage ada's home, then read
+    scripts/attack damages-folder               damage a remote in a folder; damages-bucket: in a bucket
     scripts/attack kills --count 1000 --only push --only "gc remote"
-    scripts/attack faults --count 100 --seed 7
-    scripts/attack chains --count 200
-    scripts/attack replicas --count 100
-    scripts/attack polls --count 100
-    scripts/attack served --count 200
-    scripts/attack outages --count 100
+    scripts/attack faults --count 100 --seed 7  work over a network that fails
+    scripts/attack chains --count 200           publish links and follow them, and kill both sides
+    scripts/attack replicas                     the same over a bucket that crashes too
+    scripts/attack polls                        the same over a service, which is asked to say when the tag moves
+    scripts/attack served --count 200           push to a service and pull from it, and kill both sides
+    scripts/attack outages                      the same, while its bucket or its database goes away
 
 Every failure is printed with the command that does it again. Exits 1 when there was any.
 """
@@ -20,120 +21,60 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from tests.e2e.attack.alone import NAMES, attacking
-from tests.e2e.attack.damages import Damages, Tally
-from tests.e2e.attack.kills import Kills, world_of
-from tests.e2e.attack.people import shared_clients
-from tests.e2e.attack.stage import Site, set_up
-from tests.e2e.attack.writers import writers
-from tests.servers import Moto, S3Server, SeaweedFS
-
-WHERE = {"local": 8, "folder": 7, "seaweed": 4, "moto": 1}
-"""Where objects are damaged, and the share of the damages."""
-
-SERVERS: dict[str, Callable[[], S3Server]] = {"seaweed": SeaweedFS, "moto": Moto}
-"""Real servers, by name."""
+from tests.e2e.attack.attacks import ATTACKS, attacking
+from tests.e2e.attack.damages import Tally
+from tests.servers import Moto, SeaweedFS, start_postgres
 
 _SAY_EVERY_S = 60.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Attack, and say what happened."""
-    options = _parser().parse_args(argv)
-    # A forked process must not wait for threads that only its parent has.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="maskreg-attack-", dir=memory if memory.is_dir() else None) as folder:
-        if options.attack == "damages":
-            tally = damages(options, Path(folder))
-        elif options.attack == "kills":
-            tally = kills(options, Path(folder))
-        else:
-            tally = Tally()
-            with attacking(options.attack, Path(folder)) as attack:
-                numbers = range(options.first, options.first + options.count)
-                _run(options.attack, options, numbers, attack.run, tally)
-    print(f"{options.attack}: {len(tally.faults)} failures")
-    return 1 if tally.faults else 0
-
-
-def damages(options: argparse.Namespace, folder: Path) -> Tally:
-    """Damage objects, and read."""
-    chosen = options.where or list(WHERE)
-    total = sum(WHERE[name] for name in chosen)
-    tally = Tally()
-    for name in chosen:
-        count = options.count * WHERE[name] // total
-        with _site(name, folder / name) as site, shared_clients():
-            attack = Damages(set_up(folder / name, site), remote=name != "local", only=options.only)
-            numbers = range(options.first, options.first + count)
-            _run(f"damages --where {name}", options, numbers, attack.run, tally)
-    return tally
-
-
-def kills(options: argparse.Namespace, folder: Path) -> Tally:
-    """Kill commands, and look."""
-    stage = set_up(folder, Site((folder / "remote").as_uri()))
-    world = world_of(stage)
-    chosen = [writer for writer in writers(stage) if not options.only or writer.name in options.only]
-    tally = Tally()
-    for number, writer in enumerate(chosen):
-        count = options.count // len(chosen) + (number < options.count % len(chosen))
-        attack = Kills(stage, writer, world)
-        numbers = range(options.first, options.first + count)
-        _run(f"kills --only {shlex.quote(writer.name)}", options, numbers, attack.run, tally)
-    return tally
-
-
-def _run(
-    name: str, options: argparse.Namespace, numbers: range, attack: Callable[[int, int, Tally], None], total: Tally
-) -> None:
-    tally = Tally()
-    start, cpu, said = time.monotonic(), time.process_time(), time.monotonic()
-    for number in numbers:
-        before = len(tally.faults)
-        attack(options.seed, number, tally)
-        for fault in tally.faults[before:]:
-            print(f"FAILED {fault}\n  again: scripts/attack {name} --seed {options.seed} --first {number} --count 1")
-        if time.monotonic() - said > _SAY_EVERY_S:
-            said = time.monotonic()
-            print(f"  {name}: {number - numbers.start + 1} of {len(numbers)}", file=sys.stderr, flush=True)
-    seconds, cpu = time.monotonic() - start, time.process_time() - cpu
-    print(f"{name} --seed {options.seed} --first {numbers.start} --count {len(numbers)}: "
-          f"{len(tally.faults)} failures, {seconds:.0f} s, {cpu:.0f} CPU seconds", flush=True)  # fmt: skip
-    for what, count in sorted(tally.counts.items()):
-        print(f"  {count:6} {what}")
-    total.faults += tally.faults
-    total.counts += tally.counts
-
-
-@contextmanager
-def _site(name: str, folder: Path) -> Iterator[Site]:
-    folder.mkdir()
-    if name not in SERVERS:
-        yield Site((folder / "remote").as_uri())
-        return
-    with closing(SERVERS[name]()) as server:
-        yield Site(f"s3://{server.new_bucket()}/team", server.endpoint, server.env())
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "scripts/attack", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("attack", choices=["damages", "kills", *NAMES])
-    parser.add_argument("--count", type=int, default=100, help="how many, over everything that is chosen")
+    parser.add_argument("attack", choices=ATTACKS)
+    parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
-    parser.add_argument("--where", choices=WHERE, action="append", help="damages: where; repeatable")
-    parser.add_argument(
-        "--only", action="append", default=[], help="kills: this command; damages: this kind; repeatable"
-    )
-    return parser
+    parser.add_argument("--moto", action="store_true", help="the bucket is moto's, not SeaweedFS's")
+    parser.add_argument("--only", action="append", default=[], help="this kind of object, or this command; repeatable")
+    options = parser.parse_args(argv)
+    # A forked process must not wait for threads that only its parent has.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    memory = Path("/dev/shm")
+    name = shlex.join([options.attack, *["--moto"] * options.moto, *(f"--only={name}" for name in options.only)])
+    tally, said, start = Tally(), time.monotonic(), time.monotonic()
+    with ExitStack() as stack:
+        folder = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="maskreg-attack-", dir=memory if memory.is_dir() else None)
+        )
+        attack = stack.enter_context(
+            attacking(
+                *(options.attack, Path(folder)),
+                bucket=lambda: stack.enter_context(closing(Moto() if options.moto else SeaweedFS())),
+                database=lambda: stack.enter_context(closing(start_postgres())),
+                only=options.only,
+            )
+        )
+        for number in range(options.first, options.first + options.count):
+            before = len(tally.faults)
+            attack.run(options.seed, number, tally)
+            for fault in tally.faults[before:]:
+                print(f"FAILED {number}: {fault}", flush=True)
+                print(f"  again: scripts/attack {name} --seed {options.seed} --first {number} --count 1", flush=True)
+            if time.monotonic() - said > _SAY_EVERY_S:
+                said = time.monotonic()
+                print(f"  {name}: {number - options.first + 1} of {options.count}", file=sys.stderr, flush=True)
+    print(f"{name} --seed {options.seed} --first {options.first} --count {options.count}: "
+          f"{len(tally.faults)} failures, {time.monotonic() - start:.0f} s")  # fmt: skip
+    for what, count in sorted(tally.counts.items()):
+        print(f"  {count:6} {what}")
+    return 1 if tally.faults else 0
 
 
 if __name__ == "__main__":

@@ -68,11 +68,7 @@ class Damages:
             self.names[row["digest"]].append(row["ref"])
         self.verify = verifier(remote)
         self.readers = [*(remote_readers(stage) if remote else local_readers(stage)), self.verify]
-        self.usual = {reader: self.answer(reader) for reader in self.readers}
-        for reader in self.readers:
-            said = self.usual[reader].said
-            assert said.status == 0, said
-            assert verdict(self.usual[reader], self.answer(reader), set()) == "same", f"{said}\ndiffers from run to run"
+        self.usual: dict[Reader, Answer] = {}
 
     def draw(self, rng: random.Random) -> Harm:
         """A damage; every kind of object is as likely as any other."""
@@ -92,10 +88,13 @@ class Damages:
         damage = self.draw(rng)
         kind = kind_of(min(damage.changes))
         names = tokens(damage.changes, self.names)
+        readers = [*rng.sample(self.readers[:-1], READERS), self.verify]
+        for reader in readers:
+            if reader not in self.usual:
+                self.usual[reader] = self._usual(reader)
         self.apply(damage.changes)
-        results = {}
-        for reader in [*rng.sample(self.readers[:-1], READERS), self.verify]:
-            results[reader] = answer = self.answer(reader, damage)
+        for reader in readers:
+            answer = self.answer(reader, damage)
             # What was added to an artifact by the damage was not made by the reader.
             own = {key: digest for key, digest in (answer.effect or {}).items() if not key.endswith("/stray")}
             answer = replace(answer, effect=own if answer.effect else answer.effect)
@@ -106,11 +105,17 @@ class Damages:
                 result = INDEX
             tally.counts[f"{kind}: {result}"] += 1
             if result not in ("same", "noted", "refused", OLDER, INDEX):
-                tally.faults.append(f"{number}: {damage}: {reader.name} ({reader.who}): {result}\n{answer.said}")
+                tally.faults.append(f"{damage}: {reader.name} ({reader.who}): {result}\n{answer.said}")
         guard = kind in GUARDS and None in damage.changes.values()
-        if kind not in UNSEALED and not guard and results[self.verify].said.status == 0:
-            tally.faults.append(f"{number}: {damage}: verify sees nothing")
+        if kind not in UNSEALED and not guard and answer.said.status == 0:
+            tally.faults.append(f"{damage}: verify sees nothing")
         self.mend(damage.changes)
+
+    def _usual(self, reader: Reader) -> Answer:
+        usual = self.answer(reader)
+        assert usual.said.status == 0, usual.said
+        assert verdict(usual, self.answer(reader), set()) == "same", f"{usual.said}\ndiffers from run to run"
+        return usual
 
     def _is_tidying(self, damage: Harm) -> bool:
         """Whether it removes the manifest of an artifact that has no name: what is left is garbage, not damage."""
@@ -140,8 +145,7 @@ class Damages:
         objects = self.homes[member.home]
         if damage is not None and not self.remote and member is self.stage.ada:
             objects = _changed(objects, damage.changes)
-        if contents(member.home) != objects:
-            lay_out(member.home, objects)
+        lay_out(member.home, objects)
         return member
 
     def apply(self, changes: Mapping[str, bytes | None]) -> None:

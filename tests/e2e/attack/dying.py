@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -80,6 +81,30 @@ def forked(command: Callable[[], Said], *, at: int = -1, after: float | None = N
         return Ended(True, -1, 0, seconds, "")
     points, exit_code, said = report.split("\n", 2)
     return Ended(False, int(exit_code), int(points), seconds, said)
+
+
+def in_background(command: Callable[[], Said], *, at: int = -1) -> int:
+    """Run a command in a forked process, which dies at a point if one is given; gives its process id."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            if at >= 0:
+                _Points(at)
+            said = command()
+            status = said.status
+            if status not in (0, 69):
+                print(said, file=sys.stderr)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return pid
+
+
+def exit_code(pid: int) -> int:
+    """Wait for a command in a forked process; gives the negative number of the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _wait(handle: int, seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""Rounds of work behind a proxy that fails: what a command reports as done is done, and nothing named is deleted.
+"""Rounds of work over a network that fails: what a command reports as done is done, and nothing named is deleted.
 
 What the remote may hold is kept as a set of possible states for each tag::
 
@@ -15,7 +15,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -26,11 +26,12 @@ from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.settle import MARKERS, judge, run_of, this_process
 from maskreg.registry.tags import remove, restore
-from maskreg.settings import Remote, Settings, StoreOptions
+from maskreg.settings import Remote, Settings
+from tests.buckets import options_of
 from tests.e2e.attack.damages import Tally
 from tests.e2e.attack.people import Member, Said, shared_clients
-from tests.e2e.attack.proxy import LISTING, STALL_SECONDS, Faults, fault_proxy
 from tests.e2e.attack.stage import checkpoints
+from tests.e2e.attack.wire import LISTING, Faults, failing
 from tests.servers import S3Server
 
 SHARE = 0.08
@@ -39,11 +40,13 @@ SHARE = 0.08
 PATIENCE_S = 0.5
 """How long commands wait for a garbage collection that died."""
 
-ALLOWED = {65, 69, 75}
-"""Exit codes of a command that a fault stops; 66 as well, where a listing was stale or empty."""
+ALLOWED = {0, 65, 69, 75}
+"""Exit codes of a command that a fault may stop; 66 as well, where a listing was stale or empty."""
+
+Step = tuple[Said, list[str]]
+"""What a command said, and what is wrong with it."""
 
 
-@dataclass
 class Belief:
     """What the remote may hold.
 
@@ -52,8 +55,9 @@ class Belief:
         past: digests that each tag has ever pointed to.
     """
 
-    possible: dict[str, set[str | None]] = field(default_factory=dict)
-    past: dict[str, set[str | None]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.possible: dict[str, set[str | None]] = {}
+        self.past: dict[str, set[str | None]] = {}
 
     def moved(self, tag: str, digest: str | None, *, surely: bool) -> None:
         """A command has moved a tag, or may have."""
@@ -64,106 +68,93 @@ class Belief:
         """Whether a tag may point there."""
         return digest in self.possible.get(tag, {None})
 
-    def surely(self) -> dict[str, str]:
-        """Tags that must point somewhere, and where to."""
-        return {tag: digest for tag, states in self.possible.items() for digest in states
-                if len(states) == 1 and digest}  # fmt: skip
+    def surely(self) -> set[str]:
+        """Tags that must point somewhere."""
+        return {tag for tag, states in self.possible.items() if len(states) == 1 and None not in states}
 
 
 class Rounds:
     """Rounds of work on one server, each in a prefix of its own."""
 
-    def __init__(self, folder: Path, server: S3Server, endpoint: str, faults: Faults) -> None:
-        self.folder = folder
-        self.server = server
-        self.endpoint = endpoint
-        self.faults = faults
-        self.bucket = server.new_bucket()
-        source, opd, rlvr = checkpoints(folder)
-        self.made = Member(folder / "made", server.env())
-        self.digests = {}
-        for name, target in (("opd", opd), ("rlvr", rlvr)):
-            said = self.made.must("extract", source, target, "--name", name, "--json")
-            self.digests[name] = said.json["digest"]
+    def __init__(self, folder: Path, server: S3Server, faults: Faults) -> None:
+        self._folder, self._server, self._faults = folder, server, faults
+        self._bucket = server.new_bucket()
+        source, *targets = checkpoints(folder)
+        self._made = Member(folder / "made", server.env())
+        self._opd, self._rlvr = (
+            self._made.must("extract", source, target, "--name", target.name, "--json").json["digest"]
+            for target in targets
+        )
 
     def run(self, seed: int, number: int, tally: Tally) -> None:
         """One round; see the module's text."""
-        url = f"s3://{self.bucket}/{seed}/{number}"
-        ada, bob, eve = (self._member(name, url) for name in ("ada", "bob", "eve"))
-        shutil.copytree(self.made.registry, ada.registry)
-        belief = Belief()
-        self.faults.begin(f"{seed}/{number}", SHARE)
+        self._url, self._belief = f"s3://{self._bucket}/{seed}/{number}", Belief()
+        ada, bob, eve = (self._member(name) for name in ("ada", "bob", "eve"))
+        shutil.copytree(self._made.registry, ada.registry)
+        self._faults.begin(f"{seed}/{number}", SHARE)
         story: list[str] = []
-        steps = self._steps(ada, bob, url, belief)
-        for step in steps:
-            self.faults.served.clear()
-            said, wrong = step()
-            story.append(f"{' '.join(said.args)} -> {said.status} {dict(self.faults.served) or ''}")
+        for said, wrong in self._steps(ada, bob):
+            story.append(f"{' '.join(said.args)} -> {said.status} {dict(self._faults.served) or ''}")
             tally.counts[f"exit {said.status}"] += 1
-            lied = any(self.faults.served[kind] for kind in LISTING)
-            allowed = {0, *ALLOWED, *([66] if lied else [])}
-            if said.status not in allowed:
-                wrong = [*wrong, f"exit {said.status}"]
+            tally.counts.update(f"fault {kind}" for kind in self._faults.served.elements())
+            lied = any(self._faults.served[kind] for kind in LISTING)
+            if said.status not in ALLOWED | ({66} if lied else set()):
+                wrong.append(f"exit {said.status}")
             tally.faults += [f"{number}: {fault}\n{said}\n  " + "\n  ".join(story) for fault in wrong]
-        self.faults.begin("", 0)
-        for fault in self._look_without_faults(url, ada, eve, belief):
+            self._faults.served.clear()
+        self._faults.begin("", 0)
+        for fault in self._look_without_faults(ada, eve):
             tally.faults.append(f"{number}: in the end: {fault}\n  " + "\n  ".join(story))
 
-    def _member(self, name: str, url: str) -> Member:
-        home = self.folder / name
+    def _member(self, name: str) -> Member:
+        home = self._folder / name
         shutil.rmtree(home, ignore_errors=True)
-        member = Member(home, self.server.env())
-        text = f'jobs = 2\n[remotes.team]\nurl = "{url}"\nendpoint = "{self.endpoint}"\n'
+        member = Member(home, self._server.env())
+        text = f'jobs = 2\n[remotes.team]\nurl = "{self._url}"\nendpoint = "{self._server.endpoint}"\n'
         (home / "config.toml").write_text(text)
         return member
 
-    def _steps(
-        self, ada: Member, bob: Member, url: str, belief: Belief
-    ) -> Iterator[Callable[[], tuple[Said, list[str]]]]:
-        opd, rlvr = self.digests["opd"], self.digests["rlvr"]
+    def _steps(self, ada: Member, bob: Member) -> Iterator[Step]:
         gc = ("gc", "--remote", "team", "--grace", "0s")
-        yield lambda: self._moves(ada, belief, "opd", opd, "push", "opd")
-        yield lambda: self._pulls(bob, belief, "opd")
-        yield lambda: self._moves(ada, belief, "opd:v1", opd, "push", "opd", "--tag", "v1")
-        yield lambda: self._moves(ada, belief, "rlvr", rlvr, "push", "rlvr")
-        yield lambda: self._reads(ada, belief, *gc)
-        yield lambda: self._changes(ada, belief, "rlvr", None, url, remove)
-        yield lambda: self._lists(bob, belief)
-        yield lambda: self._changes(ada, belief, "rlvr", rlvr, url, restore)
-        yield lambda: self._changes(ada, belief, "opd", None, url, remove)
-        yield lambda: self._reads(ada, belief, *gc)
-        yield lambda: self._pulls(bob, belief, "opd:v1")
-        yield lambda: self._moves(ada, belief, "opd", opd, "push", "opd")
-        yield lambda: self._reads(ada, belief, *gc)
-        yield lambda: self._lists(ada, belief)
-        yield lambda: self._reads(ada, belief, "verify", "--all", "--remote", "team")
+        yield self._moves(ada, "opd", self._opd, "push", "opd")
+        yield self._pulls(bob, "opd")
+        yield self._moves(ada, "opd:v1", self._opd, "push", "opd", "--tag", "v1")
+        yield self._moves(ada, "rlvr", self._rlvr, "push", "rlvr")
+        yield ada.run(*gc), []
+        yield self._changes(ada, "rlvr", None, remove)
+        yield self._lists(bob)
+        yield self._changes(ada, "rlvr", self._rlvr, restore)
+        yield self._changes(ada, "opd", None, remove)
+        yield ada.run(*gc), []
+        yield self._pulls(bob, "opd:v1")
+        yield self._moves(ada, "opd", self._opd, "push", "opd")
+        yield ada.run(*gc), []
+        yield self._lists(ada)
+        yield ada.run("verify", "--all", "--remote", "team"), []
 
-    def _moves(self, who: Member, belief: Belief, tag: str, digest: str, *args: str) -> tuple[Said, list[str]]:
+    def _moves(self, who: Member, tag: str, digest: str, *args: str) -> Step:
         said = who.run(*args)
-        belief.moved(tag, digest, surely=said.status == 0)
+        self._belief.moved(tag, digest, surely=said.status == 0)
         return said, []
 
-    def _reads(self, who: Member, belief: Belief, *args: str) -> tuple[Said, list[str]]:
-        return who.run(*args), []
-
-    def _pulls(self, who: Member, belief: Belief, tag: str) -> tuple[Said, list[str]]:
+    def _pulls(self, who: Member, tag: str) -> Step:
         said = who.run("pull", tag)
-        if said.status == 66 and tag not in belief.surely():
+        if said.status == 66 and tag not in self._belief.surely():
             return replace(said, status=75), []
         if said.status:
             return said, []
-        digest = said.json_lines[0]["digest"]
-        wrong = [] if belief.allows(tag, digest) else [f"pulled {digest}, not one of {belief.possible.get(tag)}"]
+        digest, possible = said.json_lines[0]["digest"], self._belief.possible.get(tag)
+        wrong = [] if self._belief.allows(tag, digest) else [f"pulled {digest}, not one of {possible}"]
         verified = who.run("verify", tag)
         return said, wrong + ([] if verified.status == 0 else [str(verified)])
 
-    def _lists(self, who: Member, belief: Belief) -> tuple[Said, list[str]]:
+    def _lists(self, who: Member) -> Step:
         said = who.run("list", "--remote", "team", "--json")
         if said.status:
             return said, []
         rows = {row["ref"]: row["digest"] for row in said.json["names"]}
         # A reader who has not seen the latest entries cannot know that a listing lacks them, or lacks a tag.
-        knows = who.home.name == "ada"
+        knows, belief = who.home.name == "ada", self._belief
         wrong = [
             f"lists {tag} as {digest}"
             for tag, digest in rows.items()
@@ -172,71 +163,56 @@ class Rounds:
         wrong += [f"{tag} is not listed" for tag in belief.surely() if tag not in rows and knows and not said.err]
         return said, wrong
 
-    def _changes(
-        self, who: Member, belief: Belief, tag: str, digest: str | None, url: str,
-        change: Callable[[Registry, Ref], object],
-    ) -> tuple[Said, list[str]]:  # fmt: skip
-        args = (change.__name__, tag)
+    def _changes(self, who: Member, tag: str, digest: str | None, change: Callable[[Registry, Ref], object]) -> Step:
         status, text = 0, ""
-        with patch.dict(os.environ, who.variables), self._remote(url, self.endpoint, Settings.load()) as remote:
+        with patch.dict(os.environ, who.variables), self._remote(Settings.load()) as remote:
             try:
                 change(remote, Ref.parse(tag))
             except (MaskregError, ArithmeticError, AttributeError, LookupError, OSError, TypeError) as error:
                 described = failure(error)
                 status, text = described.exit, f"error: {described.message}"
         # Removing what may be absent, or restoring what may be there, is refused for a good reason.
-        refused = status in (2, 66) and len(belief.possible.get(tag, ())) > 1
+        refused = status in (2, 66) and len(self._belief.possible.get(tag, ())) > 1
         if status not in (2, 66):
-            belief.moved(tag, digest, surely=status == 0)
-        return Said(args, 75 if refused else status, "", text), []
+            self._belief.moved(tag, digest, surely=status == 0)
+        return Said((change.__name__, tag), 75 if refused else status, "", text), []
 
-    def _look_without_faults(self, url: str, ada: Member, eve: Member, belief: Belief) -> Iterator[str]:
-        with patch.dict(os.environ, ada.variables), self._remote(url, self.server.endpoint) as remote:
+    def _look_without_faults(self, ada: Member, eve: Member) -> Iterator[str]:
+        with patch.dict(os.environ, ada.variables), self._remote() as remote:
             heads = {str(entry.ref): entry.digest for entry in remote.refs.heads()}
-        for tag in {*belief.possible, *heads}:
-            if not belief.allows(tag, heads.get(tag)):
-                yield f"{tag} is {heads.get(tag)}, not one of {belief.possible.get(tag)}"
-        verified = ada.run("verify", "--all", "--remote", "team")
-        if verified.status:
-            yield str(verified)
+        for tag in {*self._belief.possible, *heads}:
+            if not self._belief.allows(tag, heads.get(tag)):
+                yield f"{tag} is {heads.get(tag)}, not one of {self._belief.possible.get(tag)}"
+        verify = ("verify", "--all", "--remote", "team")
+        said = [ada.run(*verify)]
         for tag in (tag for tag, digest in heads.items() if digest):
-            pulled = eve.run("pull", tag)
-            if pulled.status or eve.run("verify", tag).status:
-                yield str(pulled)
-        collected = ada.run("gc", "--remote", "team", "--grace", "0s")
-        if collected.status:
-            yield str(collected)
-        after = ada.run("verify", "--all", "--remote", "team")
-        if after.status:
-            yield f"after gc: {after}"
-        with patch.dict(os.environ, ada.variables), self._remote(url, self.server.endpoint) as remote:
+            said += [eve.run("pull", tag), eve.run("verify", tag)]
+        said += [ada.run("gc", "--remote", "team", "--grace", "0s"), ada.run(*verify)]
+        yield from (str(one) for one in said if one.status)
+        with patch.dict(os.environ, ada.variables), self._remote() as remote:
             # Of a run whose last request may still be under way, only age decides.
             doomed = [info.key for info in remote.store.list(MARKERS)]
             if over := [key for key in doomed if judge(remote.store, run_of(key)).over]:
                 yield f"markers are left after gc: {over}"
 
-    def _remote(self, url: str, endpoint: str, settings: Settings | None = None) -> Registry:
-        return Registry.remote(Remote("team", url, options=StoreOptions(endpoint=endpoint)), settings)
-
-
-def _ended_process() -> int:
-    child = subprocess.Popen(["true"])
-    child.wait()
-    return child.pid
+    def _remote(self, settings: Settings | None = None) -> Registry:
+        return Registry.remote(Remote("team", self._url, options=options_of(self._server)), settings)
 
 
 @contextmanager
 def rounds(folder: Path, server: S3Server) -> Iterator[Rounds]:
-    """Everything that rounds need: the proxy, clients that give up soon, and waits that are short."""
+    """Everything that rounds need: faults, one client for all commands, and waits that are short."""
     from botocore.retries.standard import ExponentialBackoff
 
     faults = Faults()
+    # Each command stands for a process of its own, which has ended when the next one looks.
+    child = subprocess.Popen(["true"])
+    child.wait()
+    ended = {**this_process(), "pid": child.pid}
     with ExitStack() as stack:
-        stack.enter_context(shared_clients(read_seconds=STALL_SECONDS / 2))
+        stack.enter_context(shared_clients())
         stack.enter_context(patch.object(ExponentialBackoff, "delay_amount", lambda backoff, context: 0.01))
         stack.enter_context(patch("maskreg.registry.settle.PATIENCE_S", PATIENCE_S))
-        # Each command stands for a process of its own, which has ended when the next one looks.
-        ended = {**this_process(), "pid": _ended_process()}
         stack.enter_context(patch("maskreg.registry.settle.this_process", lambda: ended))
-        endpoint = stack.enter_context(fault_proxy(server.endpoint, faults))
-        yield Rounds(folder, server, endpoint, faults)
+        stack.enter_context(failing(faults))
+        yield Rounds(folder, server, faults)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,39 @@ from tests.e2e.attack.dying import forked
 from tests.e2e.attack.judging import effect_of
 from tests.e2e.attack.people import Member, Said
 from tests.e2e.attack.stage import Stage, contents, files, lay_out
-from tests.e2e.attack.writers import NOW, Writer
+from tests.e2e.attack.writers import NOW, Writer, writers
 
 _UNFINISHED = re.compile(r"(^|/)(\.tmp|staging|incoming|doomed)/|\.maskreg-|\.draft$|-journal$|-wal$")
 
+FOLDERS = ("ada", "bob", "carol", "work", "remote")
+"""Everything that commands may change."""
+
 State = Mapping[str, Any]
+World = Mapping[str, Mapping[str, bytes]]
+"""Bytes of every file in each of these folders."""
 
 
 class Kills:
+    """Kills of commands that write, in turn."""
+
+    def __init__(self, stage: Stage, only: Collection[str] = ()) -> None:
+        for name in ("work", "carol"):
+            (stage.folder / name).mkdir(exist_ok=True)
+        stage.fresh()
+        self._stage, self._world = stage, {name: contents(stage.folder / name) for name in FOLDERS}
+        self._writers = [writer for writer in writers(stage) if not only or writer.name in only]
+        self._killed: dict[str, Killed] = {}
+
+    def run(self, seed: int, number: int, tally: Tally) -> None:
+        """Kill one command once, and look."""
+        time, which = divmod(number, len(self._writers))
+        writer = self._writers[which]
+        if writer.name not in self._killed:
+            self._killed[writer.name] = Killed(self._stage, writer, self._world)
+        self._killed[writer.name].run(seed, time, tally)
+
+
+class Killed:
     """Kills of one command.
 
     Attributes:
@@ -44,14 +69,13 @@ class Kills:
         seconds: how long it takes, when it is not killed.
     """
 
-    def __init__(self, stage: Stage, writer: Writer, world: Mapping[str, bytes]) -> None:
+    def __init__(self, stage: Stage, writer: Writer, world: World) -> None:
         self.stage = stage
         self.writer = writer
         self.member = writer.who(stage)
-        self.folders = ("ada", "bob", "carol", "work", "remote")
-        self._lay_out(world)
+        self.reset(world)
         writer.before(stage)
-        self.world = {name: contents(stage.folder / name) for name in self.folders}
+        self.world = {name: contents(stage.folder / name) for name in FOLDERS}
         self.old = self.state()
         # In this process, so that forked ones find its modules imported.
         self.member.must(*writer.args)
@@ -59,7 +83,7 @@ class Kills:
         again = self.member.run(*writer.args)
         assert again.status == writer.again, str(again)
         assert self.state() == self.new, f"{writer.name}: running it twice changes more than running it once"
-        self.reset()
+        self.reset(self.world)
         ended = forked(self.command)
         assert not ended.status, ended.said
         self.points, self.seconds = ended.points, ended.seconds
@@ -71,17 +95,16 @@ class Kills:
     def run(self, seed: int, number: int, tally: Tally) -> None:
         """Kill the command once, and look."""
         rng = random.Random(f"{seed}/{self.writer.name}/{number}")
-        self.reset()
-        if number % 2:
+        self.reset(self.world)
+        if rng.random() < 0.5:
             after = rng.uniform(0, 1.1) * self.seconds
             how, killed = f"after {after:.4f} s", forked(self.command, after=after).killed
         else:
-            at = number // 2 % self.points
+            at = rng.randrange(self.points)
             how = f"at point {at} of {self.points}"
             killed = forked(self.command, at=at).killed
         tally.counts[f"{self.writer.name}: {'killed' if killed else 'was done'}"] += 1
-        for fault in self.faults():
-            tally.faults.append(f"{number}: {self.writer.name}, killed {how}: {fault}")
+        tally.faults += [f"{self.writer.name}, killed {how}: {fault}" for fault in self.faults()]
 
     def faults(self) -> Iterator[str]:
         """Everything that is not as it has to be after a kill."""
@@ -99,75 +122,49 @@ class Kills:
         for part in sorted({*state, *self.new}):
             if state.get(part) != self.new.get(part):
                 yield f"{part} is not new after running it again: {state.get(part)}"
-        yield from self._damage()
         yield from self._leftovers()
+        yield from self._damage()
 
     def state(self) -> State:
         """What people see, part by part: tags, lists and outputs; no times."""
         state: dict[str, Any] = {}
-        for name, root in self._stores().items():
+        people = (self.stage.ada, self.stage.bob, self.stage.carol)
+        for root in (*(member.registry for member in people), self.stage.folder / "remote"):
             for entry in RefLog(FileStore(root)).heads():
-                state[f"tag {entry.ref} of {name}"] = entry.digest, entry.card.to_json()
-        for member in (self.stage.ada, self.stage.bob, self.stage.carol):
-            rows = member.must("list", "--json").json["names"] if member.registry.exists() else []
-            state |= {f"{row['ref']} in the list of {member.home.name}": row["digest"] for row in rows}
+                state[f"tag {entry.ref} in {root}"] = entry.digest, entry.card.to_json()
+        if self.member.registry.exists():
+            rows = self.member.must("list", "--json").json["names"]
+            state |= {f"{row['ref']} in the list": row["digest"] for row in rows}
         if (out := self.writer.makes) is not None:
             if not out.exists() and out.parent.is_dir():
                 clean_stale(out.parent)  # killed between two renames: the next command puts the old output back
             state["output"] = effect_of(out)
         return state
 
-    def reset(self) -> None:
-        """Everything as it was before the command."""
-        for name, objects in self.world.items():
-            if contents(self.stage.folder / name) != objects:
-                lay_out(self.stage.folder / name, objects)
-
-    def _lay_out(self, world: Mapping[str, bytes]) -> None:
-        for name in self.folders:
-            inside = {key.split("/", 1)[1]: data for key, data in world.items() if key.startswith(f"{name}/")}
-            lay_out(self.stage.folder / name, inside)
-
-    def _stores(self) -> dict[str, Path]:
-        stage = self.stage
-        return {**{m.home.name: m.registry for m in (stage.ada, stage.bob, stage.carol)},
-                "remote": stage.folder / "remote"}  # fmt: skip
+    def reset(self, world: World) -> None:
+        """Everything as it was in a world."""
+        for name, objects in world.items():
+            lay_out(self.stage.folder / name, objects)
 
     def _damage(self) -> Iterator[str]:
-        repairs = "repair" in self.writer.name
-        for member in (self.stage.ada, self.stage.bob, self.stage.carol):
-            if member.registry.exists() and not (repairs and member is self.member):
-                said = member.run("verify", "--all")
-                if said.status:
-                    yield str(said)
-        said = self.stage.ada.run("verify", "--all", "--remote", "team")
-        if said.status:
-            yield str(said)
+        if "repair" not in self.writer.name and self.member.registry.exists():
+            yield from _failed(self.member, "verify", "--all")
+        yield from _failed(self.stage.ada, "verify", "--all", "--remote", "team")
 
     def _leftovers(self) -> Iterator[str]:
-        clean: tuple[tuple[Member, tuple[str | Path, ...]], ...] = (
-            (self.member, ("doctor", self.stage.folder / "work")),
-            (self.member, ("gc", *NOW)),
-            (self.stage.ada, ("gc", "--remote", "team", *NOW)),
-        )
+        yield from _failed(self.member, "doctor", self.stage.folder / "work")
+        yield from _failed(self.member, "gc", *NOW)
+        yield from _failed(self.stage.ada, "gc", "--remote", "team", *NOW)
         if self.writer.name == "remote add":
-            clean = (*clean, (self.member, ("gc", "--remote", "spare", *NOW)))
-        for member, args in clean:
-            said = member.run(*args)
-            if said.status:
-                yield str(said)
-        for name in self.folders:
+            yield from _failed(self.member, "gc", "--remote", "spare", *NOW)
+        for name in FOLDERS:
             for path in files(self.stage.folder / name):
                 key = path.relative_to(self.stage.folder).as_posix()
                 if _UNFINISHED.search(key):
                     yield f"{key} is left after doctor and gc"
-        yield from self._damage()
 
 
-def world_of(stage: Stage) -> dict[str, bytes]:
-    """Everything that commands may change."""
-    for name in ("work", "carol"):
-        (stage.folder / name).mkdir(exist_ok=True)
-    stage.fresh()
-    names = ("ada", "bob", "carol", "work", "remote")
-    return {f"{name}/{key}": data for name in names for key, data in contents(stage.folder / name).items()}
+def _failed(member: Member, *args: str | Path) -> Iterator[str]:
+    said = member.run(*args)
+    if said.status:
+        yield str(said)

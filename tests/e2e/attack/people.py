@@ -113,7 +113,7 @@ def _watched() -> Iterator[None]:
 
 
 @contextmanager
-def shared_clients(*, read_seconds: float = 20) -> Iterator[None]:
+def shared_clients() -> Iterator[None]:
     """One client of S3 for all commands that use the same endpoint: making one takes longer than most commands."""
     kept: dict[object, tuple[S3Store, Any]] = {}
     connect = S3Store._connect
@@ -124,12 +124,7 @@ def shared_clients(*, read_seconds: float = 20) -> Iterator[None]:
             kept[key] = store, connect(store)
         return kept[key][1]
 
-    defaults = S3Store.__init__.__kwdefaults__ or {}
-    with (
-        patch.object(S3Store, "_connect", shared),
-        patch.object(S3Store, "close", lambda store: None),
-        patch.dict(defaults, read_seconds=read_seconds),
-    ):
+    with patch.object(S3Store, "_connect", shared), patch.object(S3Store, "close", lambda store: None):
         yield
     for _, client in kept.values():
         client.close()

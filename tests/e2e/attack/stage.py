@@ -172,13 +172,19 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 def lay_out(folder: Path, objects: Mapping[str, bytes]) -> None:
-    """Make a folder hold these files and nothing else."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    """Make a folder hold these files and nothing else, at the cost of what differs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if not path.is_dir() or path.is_symlink():
+            if path.relative_to(folder).as_posix() not in objects:
+                path.unlink()
+        elif not any(path.iterdir()):
+            path.rmdir()
     for key, data in objects.items():
         path = folder / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        if not path.exists() or path.read_bytes() != data:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
     for inner in folder.iterdir():
         if inner.is_dir():
             inner.chmod(0o700)  # As maskreg makes its folders; doctor mentions any other.
