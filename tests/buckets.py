@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import boto3
 import pytest
 
 from maskreg.bucket import BucketPath
@@ -16,15 +13,12 @@ from maskreg.settings import StoreOptions
 from maskreg.store.s3 import S3Store
 from tests.servers import S3Server
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
 
 def upload(server: S3Server, folder: Path, bucket: str, prefix: str) -> BucketPath:
     """Copy a folder with all below it under a prefix, and give the path there."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            client_of(server).upload_file(str(path), bucket, f"{prefix}/{path.relative_to(folder)}")
+            server.client.upload_file(str(path), bucket, f"{prefix}/{path.relative_to(folder)}")
     return BucketPath.of(f"s3://{bucket}/{prefix}", options_of(server))
 
 
@@ -33,21 +27,9 @@ def options_of(server: S3Server) -> StoreOptions:
     return StoreOptions(endpoint=server.endpoint)
 
 
-@cache
-def client_of(server: S3Server) -> S3Client:
-    """boto3's client of the server, which lives as long as the tests: to make one takes longer than what it does."""
-    return boto3.client(
-        "s3",
-        endpoint_url=server.endpoint,
-        region_name=server.region,
-        aws_access_key_id=server.access_key,
-        aws_secret_access_key=server.secret_key,
-    )
-
-
 def objects_in(server: S3Server, bucket: str, prefix: str = "") -> dict[str, bytes]:
     """Every object below a prefix, by key."""
-    client = client_of(server)
+    client = server.client
     rows = client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
     return {row["Key"]: client.get_object(Bucket=bucket, Key=row["Key"])["Body"].read() for row in rows}
 

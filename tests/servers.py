@@ -19,7 +19,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,12 +102,13 @@ class S3Server(ABC):
     def new_bucket(self) -> str:
         """Make an empty bucket and return its name."""
         name = f"bucket-{next(self._numbers)}"
-        with closing(self._client()) as client:
-            client.create_bucket(Bucket=name)
+        self.client.create_bucket(Bucket=name)
         self._buckets.append(name)
         return name
 
-    def _client(self) -> S3Client:
+    @cached_property
+    def client(self) -> S3Client:
+        """boto3's client of the server, which lives as long: to make one takes longer than what it does."""
         import boto3
         from botocore.config import Config
 
@@ -125,10 +126,9 @@ class S3Server(ABC):
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            with closing(self._client()) as client:
-                for name in self._buckets[:1]:
-                    client.put_object(Bucket=name, Key="is-back", Body=b"x")
-                    client.delete_object(Bucket=name, Key="is-back")
+            for name in self._buckets[:1]:
+                self.client.put_object(Bucket=name, Key="is-back", Body=b"x")
+                self.client.delete_object(Bucket=name, Key="is-back")
         except (BotoCoreError, ClientError):
             return False
         return True

@@ -23,7 +23,7 @@ from maskreg.errors import (
     UsageError,
 )
 from maskreg.settings import StoreOptions
-from tests.buckets import client_of, options_of, upload
+from tests.buckets import options_of, upload
 from tests.servers import S3Server
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights", "empty": b"", "inner/deep/x.bin": b"deep"}
@@ -104,20 +104,20 @@ def test_what_needs_a_disk_says_so() -> None:
 def test_a_folder_is_as_it_was_first_seen(server: S3Server, folder: Path, bucket: str) -> None:
     path = upload(server, folder, bucket, "seen")
     before = {entry.name for entry in path.iterdir()}
-    client_of(server).put_object(Bucket=bucket, Key="seen/late.json", Body=b"{}")
+    server.client.put_object(Bucket=bucket, Key="seen/late.json", Body=b"{}")
     assert {entry.name for entry in path.iterdir()} == before
     assert (BucketPath.of(str(path), options_of(server)) / "late.json").is_file()
 
 
 def test_an_object_that_marks_a_folder_is_no_file(server: S3Server, bucket: str) -> None:
-    client_of(server).put_object(Bucket=bucket, Key="marked/", Body=b"")
-    client_of(server).put_object(Bucket=bucket, Key="marked/x.json", Body=b"{}")
+    server.client.put_object(Bucket=bucket, Key="marked/", Body=b"")
+    server.client.put_object(Bucket=bucket, Key="marked/x.json", Body=b"{}")
     assert [entry.name for entry in BucketPath.of(f"s3://{bucket}/marked").iterdir()] == ["x.json"]
 
 
 def test_what_lies_beside_a_checkpoint_does_not_matter(server: S3Server, folder: Path, bucket: str) -> None:
     path = upload(server, folder, bucket, "beside/step-60")
-    client_of(server).put_object(Bucket=bucket, Key="beside/a\nb/x.json", Body=b"{}")
+    server.client.put_object(Bucket=bucket, Key="beside/a\nb/x.json", Body=b"{}")
     assert path.is_dir()
     assert (path / "config.json").read_bytes() == b"{}"
     with pytest.raises(FormatError, match=r"a name that is no path: 'beside/a\\nb/'"):

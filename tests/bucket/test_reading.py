@@ -15,7 +15,7 @@ from maskreg.bucket.reading import GAP_BYTES, HELD_BYTES, TOGETHER_BYTES, Bucket
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.ahead import LeafReader
 from maskreg.errors import CorruptError
-from tests.buckets import client_of, upload
+from tests.buckets import upload
 from tests.checkpoints import Tensor, bf16, make_checkpoint
 from tests.servers import S3Server
 
@@ -137,7 +137,7 @@ def test_threads_share_a_file(path: BucketPath) -> None:
 def test_an_object_that_is_replaced_is_noticed(path: BucketPath, server: S3Server, bucket: str, ahead: bool) -> None:
     file = BucketFile(path)
     assert filled(file, 0, 10) == DATA[:10]
-    client_of(server).put_object(Bucket=bucket, Key=path.key, Body=bytes(len(DATA)))
+    server.client.put_object(Bucket=bucket, Key=path.key, Body=bytes(len(DATA)))
     if ahead:
         file.expect(10, 10)
     with pytest.raises(CorruptError, match="replaced by another object while it was read"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.buckets import bucket, client_of, server, upload
+from tests.buckets import bucket, server, upload
 from tests.checkpoints import make_checkpoint
 from tests.cli.conftest import Run, tensors
 from tests.servers import SeaweedFS
@@ -38,7 +38,7 @@ def stored(server: SeaweedFS, bucket: str, tmp_path: Path, monkeypatch: pytest.M
     for name, missing in (("model", ""), ("no-index", INDEX), ("no-shard", SHARD)):
         upload(server, folder, bucket, f"{tmp_path.name}/{name}")
         if missing:
-            client_of(server).delete_object(Bucket=bucket, Key=f"{tmp_path.name}/{name}/{missing}")
+            server.client.delete_object(Bucket=bucket, Key=f"{tmp_path.name}/{name}/{missing}")
     return names
 
 

@@ -22,7 +22,7 @@ from maskreg.flow.extract.extraction import extract
 from maskreg.flow.merge.checkpoint import MergedCheckpoint, write
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.mask.baseline import BaselineSpec
-from tests.buckets import bucket, client_of, objects_in, server, upload
+from tests.buckets import bucket, objects_in, server, upload
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.flow.making import extracted
 from tests.servers import S3Server
@@ -148,7 +148,7 @@ def test_a_shard_that_is_replaced_meanwhile_is_no_source(
         key = next(path.key for path in replaced.iterdir() if path.suffix == ".safetensors")
         data = bytearray(objects_in(s3_server, bucket, key)[key])
         data[-1] ^= 1
-        client_of(s3_server).put_object(Bucket=bucket, Key=key, Body=bytes(data))
+        s3_server.client.put_object(Bucket=bucket, Key=key, Body=bytes(data))
         with pytest.raises(CorruptError, match="replaced by another object"):
             extract(source, target, tmp_path / "home")
     assert not list((tmp_path / "home").glob("artifacts/*/*"))

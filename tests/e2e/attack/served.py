@@ -148,8 +148,8 @@ class Served:
             if verb != struck:
                 self._seconds = 0.9 * self._seconds + 0.1 * (time.monotonic() - started)
         self._pushed[f"v{number}"] = 1
-        yield from self._tags()
         with self._registry() as registry:
+            yield from self._tags(registry)
             yield from map(str, registry.refs.audit())
             all_bytes = number % VERIFY_EVERY == VERIFY_EVERY - 1
             yield from map(str, verify(registry, None if all_bytes else Ref.parse(ref)).damaged)
@@ -184,7 +184,8 @@ class Served:
             yield f"others are answered {statuses} while the {name} {how}"
         if status == 0 and words[0] == "push":
             self._pushed[f"v{number}"] = 1
-            yield from self._tags()
+            with self._registry() as registry:
+                yield from self._tags(registry)
 
     def _asked(self, rng: random.Random, end: Callable[[], None]) -> list[int]:
         """What others are answered who ask before the end of an outage."""
@@ -219,8 +220,7 @@ class Served:
                 time.sleep(seconds)
             yield registry
 
-    def _tags(self) -> Iterator[str]:
-        with self._registry() as registry:
-            numbers = {ref.tag: n for ref, n in registry.refs.numbers().items()}
+    def _tags(self, registry: Registry) -> Iterator[str]:
+        numbers = {ref.tag: n for ref, n in registry.refs.numbers().items()}
         if numbers != self._pushed:
             yield f"the tags are {numbers}, and {self._pushed} were pushed"

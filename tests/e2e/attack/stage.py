@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -163,28 +164,28 @@ def set_up(folder: Path, site: Site) -> Stage:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, by its path from there."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(files(folder))}
+    skipped = len(str(folder)) + 1
+    return {str(path)[skipped:]: path.read_bytes() for path in sorted(files(folder))}
 
 
 def files(folder: Path) -> Iterator[Path]:
     """Every file below a folder; none when there is no such folder."""
-    return (path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else iter(())
+    return (Path(top, name) for top, _, names in os.walk(folder) for name in names)
 
 
 def lay_out(folder: Path, objects: Mapping[str, bytes]) -> None:
     """Make a folder hold these files and nothing else, at the cost of what differs."""
     folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if not path.is_dir() or path.is_symlink():
-            if path.relative_to(folder).as_posix() not in objects:
-                path.unlink()
-        elif not any(path.iterdir()):
-            path.rmdir()
+    present = contents(folder)
+    for key in present.keys() - objects:
+        (folder / key).unlink()
     for key, data in objects.items():
-        path = folder / key
-        if not path.exists() or path.read_bytes() != data:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        if present.get(key) != data:
+            (folder / key).parent.mkdir(parents=True, exist_ok=True)
+            (folder / key).write_bytes(data)
+    for top, folders, names in os.walk(folder, topdown=False):
+        if not names and top != str(folder) and not any(Path(top, name).exists() for name in folders):
+            Path(top).rmdir()
     for inner in folder.iterdir():
         if inner.is_dir():
             inner.chmod(0o700)  # As maskreg makes its folders; doctor mentions any other.
