@@ -28,10 +28,10 @@ def run_demo(
 
 
 @pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def demo(tmp_path_factory: pytest.TempPathFactory, programs: Path | None) -> tuple[Path, str]:
     """The folder of a demo, and what it printed; its home was empty."""
     root = tmp_path_factory.mktemp("demo")
     (root / "home").mkdir()
-    done = run_demo(root / ".demo", "--maskreg", BINARIES, env={**os.environ, "HOME": str(root / "home")})
+    done = run_demo(root / ".demo", "--maskreg", programs or BINARIES, env={**os.environ, "HOME": str(root / "home")})
     assert done.returncode == 0, done.stdout
     return root / ".demo", done.stdout

@@ -21,16 +21,8 @@ LEAVES: list[Any] = [
 """Values that stand in for any value: edges of integers, other types, hostile texts."""
 
 KEYS = [
-    "",
-    "x",
-    "schema",
-    "name",
-    "codecs",
-    "must_understand",
-    "dimension_names",
-    "storage_transformers",
-    "\0",
-    "\ud800",
+    *("", "x", "schema", "name", "codecs", "must_understand", "dimension_names", "storage_transformers"),
+    *("\0", "\ud800"),
 ]
 
 
