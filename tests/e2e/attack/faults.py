@@ -183,11 +183,9 @@ class Rounds:
         for tag in {*self._belief.possible, *heads}:
             if not self._belief.allows(tag, heads.get(tag)):
                 yield f"{tag} is {heads.get(tag)}, not one of {self._belief.possible.get(tag)}"
-        verify = ("verify", "--all", "--remote", "team")
-        said = [ada.run(*verify)]
+        said = [ada.run("verify", "--all", "--remote", "team"), ada.run("gc", "--remote", "team", "--grace", "0s")]
         for tag in (tag for tag, digest in heads.items() if digest):
             said += [eve.run("pull", tag), eve.run("verify", tag)]
-        said += [ada.run("gc", "--remote", "team", "--grace", "0s"), ada.run(*verify)]
         yield from (str(one) for one in said if one.status)
         with patch.dict(os.environ, ada.variables), self._remote() as remote:
             # Of a run whose last request may still be under way, only age decides.
