@@ -65,6 +65,21 @@ def follow(model: State, space: maskreg.Workspace, **options: object) -> maskreg
     return maskreg.follow(model, RUN, every_s=0, workspace=space, **options)  # type: ignore[arg-type]
 
 
+def test_followers_that_share_what_they_stage_are_all_at_the_tag(
+    run: maskreg.Publisher, space: maskreg.Workspace, steps: list[Path], tmp_path: Path
+) -> None:
+    models = [loaded(steps[start]) for start in (0, 0, 1)]
+    followers = [follow(model, space, folder=tmp_path / "shared") for model in models]
+    for target in (2, 3):
+        for follower, model in zip(followers, models, strict=True):
+            assert follower.step() is not None
+            assert is_at(model, steps[target])
+        run.publish(steps[3])
+    for follower in followers:
+        follower.close()
+    assert len(list((tmp_path / "shared").glob("*.moved"))) == 2
+
+
 @pytest.mark.parametrize("start", [0, 1, 2])
 def test_a_model_is_brought_to_the_tag_from_wherever_it_is(
     run: maskreg.Publisher, space: maskreg.Workspace, steps: list[Path], start: int

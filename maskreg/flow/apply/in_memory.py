@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -13,6 +14,7 @@ from torch.distributed import ProcessGroup
 from maskreg.device import own_stream
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.blocks import Blocks, Live, Model, matched, mesh_device
+from maskreg.flow.apply.moved import sharing
 from maskreg.flow.apply.moving import QUIET, Changes, Patch, patch_of
 from maskreg.flow.apply.sharded import patch_sharded, stage_sharded
 from maskreg.live.alone import Alone
@@ -186,7 +188,7 @@ class Staged:
         each(self._patches, write, self._jobs)
 
 
-def stage(model: Model, deltas: Open, *, jobs: int | None = None) -> Staged:
+def stage(model: Model, deltas: Open, *, jobs: int | None = None, folder: Path | None = None) -> Staged:
     """Work out what deltas, of which each continues the one before, make of a model, which may be in use.
 
     A block goes through all deltas before the next one is read, so what is staged is one change, with the last bits of
@@ -196,6 +198,9 @@ def stage(model: Model, deltas: Open, *, jobs: int | None = None) -> Staged:
         commit    elements as they were? -> write                                            nothing is decoded
 
     Processes: as for :func:`patch_`.
+
+    Args:
+        folder: where processes of this machine that each hold the model whole, on the CPU, share what they work out.
 
     Raises:
         WrongCheckpointError: the model is not what the first delta applies to.
@@ -207,19 +212,20 @@ def stage(model: Model, deltas: Open, *, jobs: int | None = None) -> Staged:
     if sharded_over is not None:
         patches = stage_sharded(route, live, sharded_over, threads)
     else:
-        patches = processes.together(lambda: _staged(route, live, threads))
+        patches = processes.together(lambda: _staged(route, live, threads, folder))
     return Staged(patches, processes, threads)
 
 
-def _staged(route: Route, live: Sequence[Live], threads: int) -> list[Patch]:
+def _staged(route: Route, live: Sequence[Live], threads: int, folder: Path | None) -> list[Patch]:
     """Patches of tensors that this process holds whole."""
-    changes = Changes(route, most=_MOST_AT_ONCE)
+    with sharing(folder, route, threads) as moved:
+        changes = Changes(route, most=_MOST_AT_ONCE, moved=moved)
 
-    def patches(item: Live, bits: torch.Tensor, flat: torch.Tensor) -> list[Patch]:
-        return [
-            patch_of(item.route.name, bits, span.start, movers)
-            for batch, at_hand in _in_batches(item, flat)
-            for span, movers in zip(batch, changes(batch, at_hand), strict=True)
-        ]
+        def patches(item: Live, bits: torch.Tensor, flat: torch.Tensor) -> list[Patch]:
+            return [
+                patch_of(item.route.name, bits, span.start, movers)
+                for batch, at_hand in _in_batches(item, flat)
+                for span, movers in zip(batch, changes(batch, at_hand), strict=True)
+            ]
 
-    return [patch for of_tensor in _each(live, patches, threads) for patch in of_tensor]
+        return [patch for of_tensor in _each(live, patches, threads) for patch in of_tensor]

@@ -4,7 +4,8 @@ Blocks that are coded are worked out on the CPU like this, without a copy, leaf 
 
     block --link 1--> movers --link 2--> movers of both        leaves right?
 
-That the result is right says that the block was what the first link applies to, and that each link was whole.
+That the result is right says that the block was what the first link applies to, and that each link was whole. Movers
+that another process has worked out are checked in the same way, and have to replace what they replaced there.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from maskreg.codec.base import Codes, Movers
 from maskreg.codec.movers import NONE, find_movers
 from maskreg.errors import CorruptError, WrongCheckpointError
 from maskreg.flow.apply.blocks import Blocks
+from maskreg.flow.apply.moved import Moved, Swaps
 from maskreg.flow.hashing import hashes_after
 from maskreg.native import library
 from maskreg.parallel import Buffers
@@ -27,20 +30,6 @@ from maskreg.update.route import Route, SpanRoute
 
 QUIET = "follow with the model while nothing else writes to it"
 """What to do where a model changed beside its patches."""
-
-
-class Swaps(NamedTuple):
-    """Elements that change, all on one device.
-
-    Attributes:
-        at: int32 ``[k]``, their places, ascending; int64 in memory that is not contiguous.
-        before: integers of the elements' width, ``[k]``: what they are.
-        after: what they become.
-    """
-
-    at: torch.Tensor
-    before: torch.Tensor
-    after: torch.Tensor
 
 
 def swaps_between(values: torch.Tensor, result: torch.Tensor) -> Swaps:
@@ -57,8 +46,12 @@ def swaps_between(values: torch.Tensor, result: torch.Tensor) -> Swaps:
 class Changes:
     """Works out what changes of blocks at hand. Safe to call from several threads."""
 
-    def __init__(self, route: Route, *, most: int) -> None:
-        """Prepare for calls with at most so many blocks."""
+    def __init__(self, route: Route, *, most: int, moved: Moved | None = None) -> None:
+        """Prepare for calls with at most so many blocks.
+
+        ``moved``: blocks that were worked out before, of which those that fit are taken; the others are put into it.
+        """
+        self._moved = {} if moved is None else moved
         self._blocks = Blocks(route, write=False, most=most)
         self._codecs = [delta.codec for delta in route.deltas]
         self._buffers = Buffers()
@@ -78,6 +71,8 @@ class Changes:
 
     def _coded(self, span: SpanRoute, at_hand: torch.Tensor) -> Swaps:
         codes = at_hand.numpy().view(np.uint16)
+        if (known := self._moved.get((span.name, span.start))) is not None and _fits(known, span, codes):
+            return known
         steps = [(codec, step.coded) for codec, step in zip(self._codecs, span.steps, strict=True) if step.coded]
         movers = NONE
         try:
@@ -91,7 +86,20 @@ class Changes:
             self._blocks([span], [at_hand])  # likewise
             raise WrongCheckpointError(span.name, "something else wrote to it while it was read", hint=QUIET)
         places, after = movers.positions.view(np.int32), movers.codes.view(np.int16)
-        return Swaps(*map(torch.from_numpy, (places, before.view(np.int16), after)))
+        swaps = Swaps(*map(torch.from_numpy, (places, before.view(np.int16), after)))
+        self._moved[span.name, span.start] = swaps
+        return swaps
+
+
+def _fits(swaps: Swaps, span: SpanRoute, codes: Codes) -> bool:
+    """Whether these are what the links make of a block: it is what they apply to, and becomes what they give."""
+    movers = Movers(swaps.at.numpy().view(np.uint32), swaps.after.numpy().view(np.uint16))
+    places = movers.positions
+    if places.size and (places[-1] >= codes.size or (places[1:] <= places[:-1]).any()):
+        return False
+    hashes, before = hashes_after(codes, movers)
+    is_right = first_difference(hashes, span.stations[-1]) is None
+    return is_right and np.array_equal(before, swaps.before.numpy().view(np.uint16))
 
 
 class Patch(NamedTuple):

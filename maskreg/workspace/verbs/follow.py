@@ -280,6 +280,7 @@ def follow(
     every_s: float = EVERY_S,
     replica: str | None = None,
     jobs: int | None = None,
+    folder: str | Path | None = None,
     workspace: Workspace | None = None,
 ) -> Follower:
     """Keep a model in memory at what a run publishes under a tag.
@@ -297,13 +298,17 @@ def follow(
         every_s: seconds between two looks at the tag.
         replica: what a service shows this follower as; by default the name of the machine and the process id.
 
+        folder: where processes of this machine that follow the same run share what they stage, such as a folder in
+            ``/dev/shm``: one decodes, the others check its work against the links. For models on the CPU that each
+            process holds whole; others do without.
+
     Raises:
         UsageError: not a model, a pinned reference, a negative time, or a replica's name that is not clean.
     """
     run = Run(ref, remote=remote, workspace=workspace)
     with ExitStack() as failed:
         failed.callback(run.close)
-        weights = _Model(model, None if at is None else run.space.find(at).digest, jobs)
+        weights = _Model(model, None if at is None else run.space.find(at).digest, jobs, folder)
         follower = Follower(weights, run, every_s=every_s, replica=replica)
         failed.pop_all()
     return follower
@@ -312,7 +317,7 @@ def follow(
 class _Model(Weights):
     """A model in memory."""
 
-    def __init__(self, model: Any, at: Digest | None, jobs: int | None) -> None:
+    def __init__(self, model: Any, at: Digest | None, jobs: int | None, folder: str | Path | None) -> None:
         with requiring("following with a model in memory"):
             import torch
 
@@ -322,6 +327,7 @@ class _Model(Weights):
         if not isinstance(model, torch.nn.Module | Mapping):
             raise UsageError(f"{type(model).__name__} was given; pass a model: a torch module or a state dict")
         self._model, self._at, self._jobs = model, at, jobs
+        self._folder = None if folder is None else Path(folder)
         if is_sharded(model):
             self.processes = Processes(None, torch.device("cpu"))
 
@@ -331,9 +337,8 @@ class _Model(Weights):
 
         start, brought = self.processes.together(lambda: self._brought(run, head))
         deltas = [(artifact, revert) for artifact, revert in brought.artifacts]
-        staged = (
-            stage(self._model, lambda: [Delta(a, revert=r) for a, r in deltas], jobs=self._jobs) if deltas else None
-        )
+        opened = lambda: [Delta(artifact, revert=revert) for artifact, revert in deltas]  # noqa: E731
+        staged = stage(self._model, opened, jobs=self._jobs, folder=self._folder) if deltas else None
         self.root = start
 
         def commit() -> None:
