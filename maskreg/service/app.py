@@ -11,7 +11,6 @@ import os
 import pkgutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -121,14 +120,18 @@ def routers() -> Iterator[tuple[str, APIRouter]]:
                 yield prefix, router
 
 
-@cache
-def _routes() -> list[BaseRoute]:
-    # All applications of a process share them: to prepare them takes longer than anything else of an application.
-    whole = APIRouter()
-    for prefix, router in routers():
+_INCLUDED: dict[int, APIRouter] = {}
+"""By the identity of each router, one that includes it, for all applications of a process."""
+
+
+def _included(prefix: str, router: APIRouter) -> list[BaseRoute]:
+    if id(router) not in _INCLUDED:
         access.describe(router)
-        whole.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
-    return whole.routes
+        # To prepare its routes takes longer than anything else of an application.
+        parent = APIRouter()
+        parent.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
+        _INCLUDED[id(router)] = parent
+    return _INCLUDED[id(router)].routes
 
 
 def create_app(service: Service) -> FastAPI:
@@ -149,7 +152,8 @@ def create_app(service: Service) -> FastAPI:
     app.state.replicas = replicas
     app.state.service = service
     app.state.readiness = Readiness.of(service)
-    app.router.routes += _routes()
+    for prefix, router in routers():
+        app.router.routes += _included(prefix, router)
     problems.install(app, error_page)
     app.add_middleware(access.Recorded, accounts=service.accounts)
     app.add_middleware(Bounded, uploads=f"{API}/objects/")
