@@ -98,7 +98,7 @@ def urls(postgres: Postgres, tmp_path: Path) -> tuple[str, str]:
     return url, f"sqlite:///{tmp_path / 'catalog.db'}"
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(words, max_size=25))
 def test_both_databases_answer_alike_and_a_rebuilt_index_like_the_one_it_replaces(
     urls: tuple[str, str], sequence: list[tuple[Any, ...]]

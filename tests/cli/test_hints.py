@@ -62,8 +62,9 @@ def _mentions() -> Iterator[tuple[str, str]]:
     for path in modules("maskreg", "cli"):
         docs = {id(text) for node in ast.walk(tree(path)) if (text := docstring(node)) is not None}
         inside = {id(part) for node in ast.walk(tree(path)) if isinstance(node, ast.JoinedStr) for part in node.values}
+        left_out = docs | inside
         for node in ast.walk(tree(path)):
-            if id(node) in docs | inside:
+            if id(node) in left_out:
                 continue
             for match in _COMMAND.finditer(filled(node)):
                 is_beginning = match[0].endswith(" ") or f"{match[1]}{match[2]}" in BEGINNINGS

@@ -145,4 +145,4 @@ def stored(store: MemoryStore, key: str) -> bytes | None:
 
 
 TestMeddling = Meddling.TestCase
-TestMeddling.settings = effort(max_examples=120, stateful_step_count=20, deadline=None)
+TestMeddling.settings = effort(max_examples=60, stateful_step_count=20, deadline=None)

@@ -34,6 +34,9 @@ from tests.servers import S3Server
 
 ADMIN = "admin-token"
 
+WEB = httpx2.Client(timeout=90, limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0))
+"""A client for servers that listen: one of its own for a request would read all certificates first."""
+
 ROOT = Principal("root", {EVERY_PROJECT: Role.ADMIN})
 
 TOKENS: Mapping[str, tuple[str, Scope]] = {

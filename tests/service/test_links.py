@@ -34,7 +34,7 @@ from maskreg.store.s3 import S3Store
 from tests.buckets import log_in, new_store
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.servers import S3Server
-from tests.service.serving import ADMIN, headers, listening, service_on
+from tests.service.serving import ADMIN, WEB, headers, listening, service_on
 
 TOY, HIDDEN = Ref("team", "toy", "v1"), Ref("secret", "hidden", "v1")
 
@@ -52,7 +52,7 @@ class Bucket:
 
     def post(self, path: str, row: dict[str, object]) -> httpx2.Response:
         url = f"{self.url}/api/v1/uploads{path}"
-        return httpx2.post(url, json=row, headers=headers("writer-token"), timeout=60)
+        return WEB.post(url, json=row, headers=headers("writer-token"))
 
     def announced(self) -> tuple[dict[str, object], bytes]:
         data, manifest = read_manifest(self.local.store, self.digest)
@@ -95,11 +95,11 @@ def test_a_link_is_good_for_one_thing_with_one_object(store: S3Store) -> None:
     store.put("mine", b"mine")
     store.put("theirs", b"theirs")
     link = store.read_link("mine")
-    assert httpx2.get(link).content == b"mine"
-    assert httpx2.get(link.replace("/mine?", "/theirs?")).status_code == 403
-    assert httpx2.get(link.replace("Expires=900", "Expires=90000")).status_code == 403
+    assert WEB.get(link).content == b"mine"
+    assert WEB.get(link.replace("/mine?", "/theirs?")).status_code == 403
+    assert WEB.get(link.replace("Expires=900", "Expires=90000")).status_code == 403
     for method in ("PUT", "DELETE", "POST"):
-        assert httpx2.request(method, link, content=b"").status_code in (400, 403, 405)
+        assert WEB.request(method, link, content=b"").status_code in (400, 403, 405)
     assert store.get("mine", max_bytes=10) == b"mine"
 
 
@@ -112,10 +112,10 @@ def test_a_link_for_an_upload_takes_nothing_else(store: S3Store) -> None:
         (link.url, {**link.headers, "Content-Length": "7"}, data + b"!"),
         (link.url.replace("uploads/x/1", "artifacts/x"), link.headers, data),
     ):
-        assert httpx2.put(url, headers=sent, content=content).status_code in (400, 403)
-    assert httpx2.get(link.url).status_code == 403
+        assert WEB.put(url, headers=sent, content=content).status_code in (400, 403)
+    assert WEB.get(link.url).status_code == 403
     assert list(store.list("")) == []
-    assert httpx2.put(link.url, headers=link.headers, content=data).status_code == 200
+    assert WEB.put(link.url, headers=link.headers, content=data).status_code == 200
 
 
 def test_an_upload_of_other_bytes_does_not_appear(store: S3Store) -> None:
@@ -162,7 +162,7 @@ def test_an_upload_that_is_finished_several_times_at_once_is_taken_once(bucket: 
     with ThreadPoolExecutor(4) as pool:
         for _ in range(4):
             link = bucket.post("", row).json()
-            assert httpx2.put(link["url"], headers=link["headers"], content=content).status_code == 200
+            assert WEB.put(link["url"], headers=link["headers"], content=content).status_code == 200
             end = {"key": row["key"], "number": link["number"]}
             answers = list(pool.map(lambda _, end=end: bucket.post("/finished", end), range(4)))
             assert {answer.status_code for answer in answers} == {204}, [answer.text for answer in answers]
@@ -190,7 +190,7 @@ def test_links_that_are_still_good_count_before_anything_is_uploaded(
     answers = [bucket.post("", row) for _ in range(most + 2)]
     assert [answer.status_code for answer in answers] == [*[200] * most, 507, 507]
     link = answers[0].json()
-    assert httpx2.put(link["url"], headers=link["headers"], content=content).status_code == 200
+    assert WEB.put(link["url"], headers=link["headers"], content=content).status_code == 200
     assert bucket.post("", row).status_code == 507
     assert bucket.post("/finished", {"key": row["key"], "number": link["number"]}).status_code == 204
     assert bucket.post("", row).status_code == 200
@@ -212,9 +212,7 @@ def test_links_are_given_to_readers_of_an_artifact_alone_and_lead_to_the_bucket(
         if token:
             links = _linked(client, prefix, token)
             assert set(links) == (keys if status == 307 else set())
-            assert all(
-                httpx2.get(url).content == bucket.store.get(key, max_bytes=1 << 26) for key, url in links.items()
-            )
+            assert all(WEB.get(url).content == bucket.store.get(key, max_bytes=1 << 26) for key, url in links.items())
     for elsewhere in ("", "artifacts/", "artifacts/sha256/", "refs/", "names/", "uploads/"):
         assert _linked(client, elsewhere, ADMIN) == {}
     for key in ("uploads/x/1", "staging/x", "service.db", "sent/x"):

@@ -214,6 +214,8 @@ def expected(access: Mapping[str, str], sender: Sender, project: str) -> int:
 async def test_every_route_lets_in_only_whom_it_demands(matrix: Matrix) -> None:
     wrong: list[str] = []
     client, count = asking(matrix.app), 0
+    # The first route of each demand is asked for every case, the others for one of each outcome.
+    asked: set[tuple[object, ...]] = set()
     for (method, path), access in matrix.routes.items():
         names = [part.strip("{}").partition(":")[0] for part in path.split("/") if part.startswith("{")]
         for project in PROJECTS if "project" in names else [""]:
@@ -222,12 +224,17 @@ async def test_every_route_lets_in_only_whom_it_demands(matrix: Matrix) -> None:
                 value = project if name == "project" else "1" * 16
                 address = address.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
             for kind, sender in matrix.senders.items():
+                status = expected(access, sender, project)
+                cases = {(*access.values(), project, kind), (method, path, status)}
+                if cases <= asked:
+                    continue
+                asked |= cases
                 answer = await client.request(method, address, headers=headers(sender.token))
                 count += 1
-                if answer.status_code != (status := expected(access, sender, project)):
+                if answer.status_code != status:
                     wrong.append(f"{method} {address} by {kind}: {answer.status_code}, not {status}")
     assert wrong == []
-    assert count >= len(matrix.routes) * len(matrix.senders)
+    assert count > 4 * len(matrix.routes)
 
 
 def test_every_route_demands_what_was_decided(matrix: Matrix) -> None:

@@ -18,7 +18,7 @@ from maskreg.settings import Remote, Settings
 from maskreg.settings.credentials import VARIABLE
 from maskreg.workspace.workspace import Workspace
 from tests.service.labs import Lab
-from tests.service.serving import ROOT, accounts_in, headers, listening
+from tests.service.serving import ROOT, WEB, accounts_in, headers, listening
 from tests.workspace.conftest import Lab as Pair
 from tests.workspace.conftest import contents
 from tests.workspace.conftest import lab as pair
@@ -53,7 +53,7 @@ def waiting(lab: Lab) -> int:
 
 def ask(url: str, unless: str = "", *, wait: float = 60, token: str = "reader-token") -> httpx2.Response:
     params = {"wait": str(wait), **({"unless": unless} if unless else {})}
-    answer: httpx2.Response = httpx2.get(f"{url}{TAG}", params=params, headers=headers(token), timeout=90)
+    answer: httpx2.Response = WEB.get(f"{url}{TAG}", params=params, headers=headers(token))
     return answer
 
 
@@ -74,7 +74,7 @@ def test_many_requests_wait_without_threads_until_the_tag_moves(
 ) -> None:
     answers = asked(lab, url, threads, 60)
     # A server has 40 threads for requests.
-    assert httpx2.get(f"{url}/api/v1/projects", headers=headers("reader-token")).status_code == 200
+    assert WEB.get(f"{url}/api/v1/projects", headers=headers("reader-token")).status_code == 200
     assert not any(answer.done() for answer in answers)
     digest = move(lab)
     assert {answer.result().json()["digest"] for answer in answers} == {digest}
@@ -102,7 +102,8 @@ def test_there_is_nothing_to_wait_for(lab: Lab, url: str) -> None:
 
 def test_a_client_that_leaves_is_not_waited_for(lab: Lab, url: str) -> None:
     with pytest.raises(httpx2.ReadTimeout):
-        httpx2.get(f"{url}{TAG}", params={"wait": "60", "unless": lab.digests["opd"]}, headers=headers("reader-token"))
+        params = {"wait": "60", "unless": lab.digests["opd"]}
+        WEB.get(f"{url}{TAG}", params=params, headers=headers("reader-token"), timeout=1)
     until(lambda: waiting(lab) == 0)
 
 
