@@ -205,7 +205,7 @@ def _tree(module: ModuleType) -> str:
 def _function(name: str, function: Callable[..., Any], results: dict[str, type]) -> Iterator[str]:
     documented = Docstring.of(function)
     signature = inspect.signature(function)
-    yield f"```python\n{_signature(name, signature)}\n```\n"
+    yield f"```python\n{_signature(name, function)}\n```\n"
     yield f"{documented.text}\n"
     yield from _items("Arguments", list(arguments(function).items()))
     returned = _result_of(function, signature, results)
@@ -280,8 +280,13 @@ def _result_of(function: Callable[..., Any], signature: inspect.Signature, resul
     return ""
 
 
-def _signature(name: str, signature: inspect.Signature) -> str:
-    parts = [_parameter(parameter) for parameter in signature.parameters.values()]
+def _signature(name: str, function: Callable[..., Any]) -> str:
+    signature, parts = inspect.signature(function), list[str]()
+    for parameter in signature.parameters.values():
+        if (options := options_of(function, parameter)) is None:
+            parts.append(_parameter(parameter))
+        else:
+            parts += [f"{key}: {form.__forward_arg__} = ..." for key, form in options.__annotations__.items()]
     kinds = [parameter.kind for parameter in signature.parameters.values()]
     if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
         parts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any
 
 from maskreg.analysis.comparison import Comparison, ConsensusPicture, PairOverlap
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.papers import TableBeside
-from maskreg.analysis.verdict import Outcome, Start, Verdict
+from maskreg.analysis.verdict import Outcome, Verdict
 from maskreg.artifact.manifest import Manifest, Totals
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import selected_rows
 from maskreg.artifact.totals import totals_of
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.roles import ALL, Selection
+from maskreg.checkpoint.roles import Selection
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.flow.geometry.exponents import ByExponent, by_exponent
 from maskreg.flow.overlap.consensus import picture_consensus
-from maskreg.flow.overlap.measure import Ancestry, measure_overlap
+from maskreg.flow.overlap.measure import WHOLE, NamedMask, OverlapSpec, measure_overlap
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card
 from maskreg.reports.geometry import Geometry, Trajectory
@@ -29,22 +28,6 @@ from maskreg.reports.modules import Grid, grid_of
 
 MOST_COMPARED = 16
 """Masks of a page: 120 pairs."""
-
-
-@dataclass(frozen=True)
-class NamedMask:
-    """A mask with its name.
-
-    Attributes:
-        start: whether training started at its source, bit for bit.
-        ancestry: what it was made from; None for what its manifest says, its parents.
-    """
-
-    name: str
-    artifact: Artifact
-    card: Card
-    start: Start = "unknown"
-    ancestry: Ancestry | None = None
 
 
 @dataclass(frozen=True)
@@ -104,14 +87,13 @@ def gather(
     mask: NamedMask,
     others: Sequence[NamedMask] = (),
     source: Checkpoint | None = None,
+    spec: OverlapSpec = WHOLE,
     *,
-    allow_different: bool = False,
-    selection: Selection = ALL,
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> Findings:
     """Count what a report needs, streaming: memory does not grow with the model."""
-    masks = [mask, *others]
+    masks, selection = [mask, *others], spec.selection
     if len(masks) > MOST_COMPARED:
         raise UsageError(f"{len(masks)} masks, and a page compares {MOST_COMPARED} at most", hint="name fewer of them")
     mask.artifact.require("mask")
@@ -132,12 +114,7 @@ def gather(
     )
     if not others:
         return findings
-    artifacts = [each.artifact for each in masks]
-    scope: dict[str, Any] = {"allow_different": allow_different, "selection": selection, "progress": progress}
-    how: dict[str, Any] = {**scope, "names": [each.name for each in masks], "jobs": jobs}
-    starts = [each.start for each in masks]
-    ancestries = [each.ancestry or Ancestry.of_parents(each.artifact) for each in masks]
-    comparison = measure_overlap(artifacts, source, start=starts, ancestries=ancestries, **how)
+    comparison = measure_overlap(masks, source, spec, progress=progress, jobs=jobs)
     # The report's mask is in the first pairs.
     compared = (
         OtherMask(other.name, other.card, pair, _independent(mask.artifact, other.artifact), outcome)
@@ -146,7 +123,9 @@ def gather(
     findings = replace(findings, others=tuple(compared), matrix=comparison.matrix)
     if len(masks) == 2:
         return findings
-    return replace(findings, consensus=picture_consensus(artifacts, **scope))
+    artifacts, allow_different = [each.artifact for each in masks], spec.allow_different
+    pictures = picture_consensus(artifacts, allow_different=allow_different, selection=selection, progress=progress)
+    return replace(findings, consensus=pictures)
 
 
 def _corrected(comparison: Comparison) -> Iterable[Outcome | None]:

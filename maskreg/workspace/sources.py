@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from maskreg.bucket import is_url
 from maskreg.digest import Digest
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from maskreg.artifact.manifest import Side
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint import Checkpoint
+
+
+class SourceOptions(TypedDict, total=False):
+    """Where the checkpoint of an artifact is."""
+
+    source: CheckpointLike | None
+    download: bool
 
 
 def sources(
@@ -78,17 +85,16 @@ def sources_if_any(
     workspace: Workspace,
     side: Side,
     *,
-    source: CheckpointLike | None,
-    download: bool,
     required: bool,
     without: str = "",
+    **find: Unpack[SourceOptions],
 ) -> Iterator[AbstractContextManager[Checkpoint | None]]:
     """Like :func:`sources`, for work that can be done in part without the checkpoint; the loop must run to its end."""
     try:
-        yield from sources(workspace, side, source=source, download=download)
+        yield from sources(workspace, side, **find)
         return
     except NotFoundError as error:
-        if source is not None or download or required:
+        if find.get("source") is not None or find.get("download") or required:
             raise
         missing = f"{error.message}{without}"
     yield nullcontext()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 from maskreg.bucket import BucketPath, Location
 from maskreg.closing import Closing
@@ -39,6 +39,14 @@ ArtifactLike: TypeAlias = "str | Ref | Digest | ShortDigest | Artifact | Identif
 
 CheckpointLike: TypeAlias = "str | Location | Checkpoint"
 """A path, a hub id, or an open checkpoint."""
+
+
+class WorkOptions(TypedDict, total=False):
+    """What is computed on, and what is taken along."""
+
+    device: str
+    with_code: bool
+
 
 _log = logging.getLogger("maskreg")
 
@@ -311,6 +319,12 @@ def registry_of(remote: str | None, workspace: Workspace | None) -> Iterator[tup
     """As :func:`opened`, and the registry that a call is about: a remote, or the local one."""
     with opened(workspace) as space:
         yield space, space.registry(remote)
+
+
+def parted(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that are fields of a ``TypedDict``, and the others."""
+    own = {name: value for name, value in options.items() if name in kind.__annotations__}
+    return own, {name: value for name, value in options.items() if name not in own}
 
 
 def as_ref(ref: str | Ref) -> Ref:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from maskreg.analysis.comparison import Comparison
+from maskreg.analysis.verdict import Start
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.flow.extract.extraction import extract
+from maskreg.flow.overlap.measure import NamedMask, OverlapSpec, measure_overlap
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f16, make_checkpoint, moved
 
@@ -122,6 +125,20 @@ def opened(
 def extracted(root: Path, source: Checkpoint, target: Checkpoint, **options: Any) -> Artifact:
     """The artifact of a pair, in a store at ``root``."""
     return Artifact.open(FileStore(root), extract(source, target, root, **options).digest)
+
+
+def compared(
+    masks: Sequence[Artifact],
+    source: Checkpoint | None = None,
+    *,
+    starts: Sequence[Start] = (),
+    jobs: int | None = None,
+    **spec: Any,
+) -> Comparison:
+    """What masks share, under the digits of their digests."""
+    told = starts or ["unknown"] * len(masks)
+    named = [NamedMask(mask.digest.short, mask, start=start) for mask, start in zip(masks, told, strict=True)]
+    return measure_overlap(named, source, OverlapSpec(**spec), jobs=jobs)
 
 
 def stored(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:

@@ -16,11 +16,10 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.recount import recount
 from maskreg.artifact.staging import StagingStore
 from maskreg.flow.apply.on_disk import apply
-from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.parallel import BATCH_TASKS
 from maskreg.store.file import FileStore
 from tests.checkpoints import bf16, moved
-from tests.flow.making import extracted, opened, stored
+from tests.flow.making import compared, extracted, opened, stored
 
 COUNTED: list[tuple[Any, str]] = [
     (os, "write"),
@@ -63,7 +62,7 @@ def counted(tensors: int, folder: Path, patch: pytest.MonkeyPatch) -> dict[str, 
     noted("extract")
     apply(Artifact.open(artifact.store, artifact.digest), source, folder / "out")
     noted("apply")
-    measure_overlap([artifact, Artifact.open(artifact.store, artifact.digest)], source)
+    compared([artifact, Artifact.open(artifact.store, artifact.digest)], source)
     noted("compare")
     assert not list(recount(Artifact.open(artifact.store, artifact.digest)))
     noted("verify")

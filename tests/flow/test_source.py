@@ -16,10 +16,9 @@ from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import make_baseline
 from maskreg.flow.geometry.exponents import by_exponent
 from maskreg.flow.geometry.reading import UpdateReader
-from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.mask.baseline import BaselineSpec
 from tests.checkpoints import bf16, make_checkpoint
-from tests.flow.making import edge_pair, extracted, opened
+from tests.flow.making import compared, edge_pair, extracted, opened
 
 
 def analyzed(artifact: Artifact, source: Checkpoint, root: Path) -> None:
@@ -34,7 +33,7 @@ USES: dict[str, Callable[[Artifact, Checkpoint, Path], Any]] = {
     "geometry": analyzed,
     "reading": lambda artifact, source, root: UpdateReader(artifact, source, None, open_device("cpu")),
     "exponents": lambda artifact, source, root: by_exponent(artifact, source),
-    "overlap": lambda artifact, source, root: measure_overlap([artifact, artifact], source),
+    "overlap": lambda artifact, source, root: compared([artifact, artifact], source),
 }
 
 
@@ -73,8 +72,8 @@ def test_masks_of_different_sources_need_the_tensors_they_share_alone(tmp_path: 
         pair = opened(tmp_path / name, {**shared, **own}, {**after, **own})
         masks.append(extracted(tmp_path / "root", *pair, mask_only=True))
         checkpoints.append(pair[0])
-    comparisons = [measure_overlap(masks, source, allow_different=True).pairs[0] for source in checkpoints]
+    comparisons = [compared(masks, source, allow_different=True).pairs[0] for source in checkpoints]
     assert comparisons[0].to_json() == comparisons[1].to_json()
     wrong = {**shared, "odd": bf16(shared["odd"][1].shape, 99)}
     with pytest.raises(WrongCheckpointError, match="tensor odd"):
-        measure_overlap(masks, open_checkpoint(make_checkpoint(tmp_path / "wrong", wrong)), allow_different=True)
+        compared(masks, open_checkpoint(make_checkpoint(tmp_path / "wrong", wrong)), allow_different=True)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from maskreg.checkpoint import open_checkpoint
+from maskreg.flow.overlap.measure import NamedMask
 from maskreg.ref import Card
-from maskreg.reports.findings import Findings, NamedMask, gather
+from maskreg.reports.findings import Findings, gather
 from maskreg.reports.geometry import geometry_of, trajectory_of
 from maskreg.reports.page import page, plots_of
 from maskreg.reports.pictures import Plot

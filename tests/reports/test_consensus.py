@@ -10,7 +10,8 @@ import pytest
 
 from maskreg.analysis.comparison import ConsensusPicture
 from maskreg.checkpoint.roles import Selection
-from maskreg.reports.findings import Findings, NamedMask, gather
+from maskreg.flow.overlap.measure import NamedMask, OverlapSpec
+from maskreg.reports.findings import Findings, gather
 from maskreg.reports.heat import consensus_heat
 from maskreg.reports.page import consensus_plot, page
 from maskreg.reports.theme import DARK, LIGHT, NARROW, WIDE, Size, Theme
@@ -59,7 +60,7 @@ def three(masks: tuple[NamedMask, NamedMask], home: Path) -> tuple[NamedMask, ..
 
 @pytest.fixture(scope="module")
 def selected(three: tuple[NamedMask, ...]) -> Findings:
-    return gather(three[0], three[1:], selection=Selection.parse(["q_proj"], "3,5"))
+    return gather(three[0], three[1:], spec=OverlapSpec(Selection.parse(["q_proj"], "3,5")))
 
 
 def test_a_selection_of_few_matrices_is_mapped(three: tuple[NamedMask, ...], selected: Findings) -> None:
@@ -69,7 +70,7 @@ def test_a_selection_of_few_matrices_is_mapped(three: tuple[NamedMask, ...], sel
         bits = np.stack([mask.artifact.mask[each.name].to_bool() for mask in three])
         assert each.ratios == pytest.approx(bits.mean(0).reshape(32, 16))
     # Of two masks, or of many matrices, there is no map.
-    assert gather(three[0], three[1:2], selection=selected.selection).consensus == ()
+    assert gather(three[0], three[1:2], spec=OverlapSpec(selected.selection)).consensus == ()
     assert gather(three[0], three[1:]).consensus == ()
     assert dataclasses.replace(selected, consensus=()).totals.numel == 2 * 32 * 16
 

@@ -13,7 +13,8 @@ import pytest
 from maskreg.analysis.evidence import STRIPED
 from maskreg.analysis.pairwise import PairAnswer, PairMatrix
 from maskreg.analysis.verdict import Outcome
-from maskreg.reports.findings import Findings, NamedMask, gather
+from maskreg.flow.overlap.measure import NamedMask
+from maskreg.reports.findings import Findings, gather
 from maskreg.reports.heat import headroom_map
 from maskreg.reports.page import matrix_plot, page, plots_of
 from maskreg.reports.pictures import svg

@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from maskreg.reports.findings import Findings, NamedMask, gather
+from maskreg.flow.overlap.measure import NamedMask
+from maskreg.reports.findings import Findings, gather
 from maskreg.reports.page import ladders_of, page, plots_of, slug
 from maskreg.reports.pictures import Plot, svg
 from maskreg.reports.theme import LIGHT, THEMES

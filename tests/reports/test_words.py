@@ -10,8 +10,9 @@ from maskreg.analysis.evidence import OverlapFigures, figures_of, sums_from_clas
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import Asked
 from maskreg.flow.masks import combine
+from maskreg.flow.overlap.measure import NamedMask
 from maskreg.ref import Card
-from maskreg.reports.findings import Findings, NamedMask, gather
+from maskreg.reports.findings import Findings, gather
 from maskreg.reports.words import MORE, NOT_MORE, OPEN, answer
 
 

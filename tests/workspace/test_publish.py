@@ -10,7 +10,7 @@ from maskreg_cli.next_step import next_step
 
 import maskreg
 from maskreg.errors import BrokenChainError, ConflictError, MissingLinkError, UsageError
-from maskreg.flow.extract.extraction import extract
+from maskreg.flow.extract.extraction import Provenance, extract
 from tests.checkpoints import bf16, make_checkpoint, moved, widened
 from tests.workspace.conftest import SOURCE, Lab, Run
 
@@ -119,7 +119,7 @@ def test_a_gap_is_refused_with_both_names(run: Run) -> None:
     first, second, _ = run.links()
     wrong = maskreg.extract(run.steps[1], run.steps[4], workspace=run.ada)
     with run.ada.checkpoint(run.steps[2]) as before, run.ada.checkpoint(run.steps[3]) as after:
-        broken = extract(before, after, run.ada.root, parents=[wrong.digest], recipe={"kind": "link"})
+        broken = extract(before, after, run.ada.root, provenance=Provenance([wrong.digest], {"kind": "link"}))
     with pytest.raises(BrokenChainError, match=f"{broken.digest.short} stands on {wrong.digest.short}"):
         maskreg.squash(broken.digest, workspace=run.ada)
     (run.ada.root / "artifacts" / "sha256" / first.digest.hex / "manifest.json").unlink()

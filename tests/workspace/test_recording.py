@@ -11,13 +11,13 @@ from maskreg.catalog.query import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP, Measureme
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import MaskregError
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry, Resolved
 from maskreg.settings import Settings
 from maskreg.workspace.verbs.recording import record, reference_of
 from maskreg.workspace.workspace import Named
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
+from tests.flow.making import compared
 
 SOURCE: dict[str, Tensor] = {"model.layers.0.mlp.up_proj.weight": bf16((64, 64), 1), "b.weight": bf16((64, 64), 2)}
 
@@ -48,7 +48,7 @@ class Lab:
     def record(self, *masks: Resolved) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
         """Compare and record."""
         named = [Named(mask.ref, self.here.artifact(mask.digest), mask.card) for mask in masks]
-        comparison = measure_overlap([mask.artifact for mask in named], allow_different=True)
+        comparison = compared([mask.artifact for mask in named], allow_different=True)
         return record(self.here, comparison, named)
 
 

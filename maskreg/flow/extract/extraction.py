@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from maskreg.artifact.manifest import PartName, Side
@@ -47,6 +46,23 @@ class ExtractResult:
     code_left_out: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Provenance:
+    """Where a target comes from, as its artifact records it, and what is known of both sides before they are read.
+
+    Attributes:
+        parents: what it was made of.
+        recipe: its lineage recipe.
+        source_root: an identity that the source must turn out to have; empty for any.
+        checks: fingerprints that the target's tensors must turn out to have, by name.
+    """
+
+    parents: Sequence[Digest] = ()
+    recipe: Mapping[str, Any] | None = None
+    source_root: str = ""
+    checks: Mapping[str, str] = field(default_factory=dict)
+
+
 def extract(
     source: Checkpoint,
     target: Checkpoint,
@@ -58,10 +74,7 @@ def extract(
     allow_mismatch: bool = False,
     with_code: bool = False,
     device: str | Device = "cpu",
-    parents: Sequence[Digest] = (),
-    recipe: Mapping[str, Any] | None = None,
-    source_root: str = "",
-    checks: Mapping[str, str] = MappingProxyType({}),
+    provenance: Provenance = Provenance(),
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> ExtractResult:
@@ -77,9 +90,7 @@ def extract(
         caller's thread     Writing: append       to mask, delta, leaves            in the order of the spans
 
     Since blocks arrive in order, offsets are running sums, and thread count and timing change no byte. Nor does the
-    device, where codes are compared. ``root`` is the folder of the registry's file store, ``recipe`` the lineage recipe
-    of the target; ``source_root`` is an identity that the source must turn out to have, ``checks`` fingerprints of the
-    target's tensors, by name.
+    device, where codes are compared. ``root`` is the folder of the registry's file store.
     """
     if mask_only and reversible:
         raise UsageError("--reversible needs values, and --mask-only keeps none", hint="drop one of the two")
@@ -93,7 +104,7 @@ def extract(
     extraction = Extraction(source, target, pairs, notes, parsed, codec, reversible)
     differ = Differ(source, target, parsed, codec, reversible, open_device(device))
     spans = ahead(spans_of(pairs), lambda span: (span.pair.name, span.start, span.stop), source, target)
-    label = str((recipe or {}).get("kind", "extract"))
+    label = str((provenance.recipe or {}).get("kind", "extract"))
     progress.start(label, sum(t.nbytes for side in (source, target) for t in side.tensors.values()))
     with (
         extraction.writing(root, threads) as writing,
@@ -102,7 +113,7 @@ def extract(
         for diff in diffs:
             writing.add(diff)
             progress.advance(diff.read_bytes * (1 + len(diff.span.pair.aliases)))
-        return writing.finish(parents, recipe, source_root=source_root, checks=checks, with_code=with_code)
+        return writing.finish(provenance, with_code=with_code)
 
 
 @dataclass(frozen=True)
@@ -174,23 +185,16 @@ class Writing:
         self._any_differs |= self._differs
         self._writer.end(pair.aliases)
 
-    def finish(
-        self,
-        parents: Sequence[Digest] = (),
-        recipe: Mapping[str, Any] | None = None,
-        *,
-        source_root: str = "",
-        checks: Mapping[str, str] = MappingProxyType({}),
-        with_code: bool = False,
-    ) -> ExtractResult:
+    def finish(self, provenance: Provenance, *, with_code: bool = False) -> ExtractResult:
         """Add small files, and publish the artifact under its digest; arguments as for :func:`extract`."""
         of, writer = self._of, self._writer
         code = (
             add_files(writer, of.source, of.target, reversible=of.reversible, with_code=with_code) if of.codec else ()
         )
         side = side_of(of.source, writer.tensors, "source", cast="")
-        require_root(of.source, side, source_root)
+        require_root(of.source, side, provenance.source_root)
         found = {name: row.target_fingerprint for row in writer.tensors for name in (row.name, *row.aliases)}
+        checks = provenance.checks
         if wrong := [name for name in found if checks.get(name, found[name]) != found[name]]:
             raise CorruptError(f"tensor {wrong[0]}", "does not match its checksum", hint=OTHER_VALUES)
         is_cast = any(pair.stored_as is StoredAs.CAST for pair in of.pairs)
@@ -200,8 +204,8 @@ class Writing:
             exact=of.codec is not None and of.rule.keeps_target,
             source=side,
             target=side_of(of.target, writer.tensors, "target", cast="BF16" if is_cast else ""),
-            parents=parents,
-            recipe=recipe,
+            parents=provenance.parents,
+            recipe=provenance.recipe,
             codec=of.codec.name if of.codec else "",
         )
         opening = [

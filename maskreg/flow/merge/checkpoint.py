@@ -28,7 +28,7 @@ from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest
 from maskreg.flow.apply.on_disk import Written, written_by
-from maskreg.flow.extract.extraction import ExtractResult, extract
+from maskreg.flow.extract.extraction import ExtractResult, Provenance, extract
 from maskreg.flow.merge.inputs import SOURCE, Inputs, Outcome, Span, outcomes_of
 from maskreg.flow.merge.methods.base import Known
 from maskreg.flow.merge.recipe import Recipe
@@ -284,8 +284,7 @@ def store(
         allow_mismatch=any(True for _ in merged.changes()),
         with_code=with_code,
         device=device,
-        parents=parents,
-        recipe=merged.recipe.to_json(),
+        provenance=Provenance(parents, merged.recipe.to_json()),
         progress=progress,
         jobs=jobs,
     )

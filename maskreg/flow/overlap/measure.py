@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,11 +36,12 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import ALL, GROUPS, Selection, module_of, shared_of, stream_of
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, NotFoundError
+from maskreg.errors import CorruptError, NotFoundError, UsageError
 from maskreg.flow.overlap.counting import SharedSpan, SpanCounter, SpanCounts, SpanReader, operands_of, spans_of
 from maskreg.mask.rounding import fit_flips, hidden_flips, off_grid
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
+from maskreg.ref import Card
 from maskreg.tensors.info import numel_of
 
 MOST_WITH_GROUPS = 8
@@ -51,19 +51,53 @@ _WAITING = 2
 """Spans that wait besides those that are counted."""
 
 
+@dataclass(frozen=True)
+class OverlapSpec:
+    """What of masks is compared; :func:`maskreg.compare` says what the fields mean."""
+
+    selection: Selection = ALL
+    allow_different: bool = False
+    require_source: bool = False
+    stripes: bool = False
+    smallest_effect: float = SMALLEST
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smallest_effect < 1:
+            fault = f"the smallest effect that matters is {self.smallest_effect}"
+            raise UsageError(fault, hint="give a share, such as 0.01")
+
+
+WHOLE = OverlapSpec()
+"""All tensors, of masks that belong together."""
+
+
+@dataclass(frozen=True)
+class NamedMask:
+    """A mask that is compared.
+
+    Attributes:
+        start: whether training started at its source, bit for bit.
+        ancestry: what it was made from; None for what its manifest says, its parents.
+    """
+
+    name: str
+    artifact: Artifact
+    card: Card = field(default_factory=Card)
+    start: Start = "unknown"
+    ancestry: Ancestry | None = None
+
+    @property
+    def known(self) -> Ancestry:
+        """What it was made from, as far as it is known."""
+        return self.ancestry or Ancestry.of_parents(self.artifact)
+
+
 def measure_overlap(
-    artifacts: Sequence[Artifact],
+    masks: Sequence[NamedMask],
     source: Checkpoint | None = None,
+    spec: OverlapSpec = WHOLE,
     *,
-    names: Sequence[str] = (),
-    allow_different: bool = False,
-    require_source: bool = False,
-    stripes: bool = False,
-    smallest: float = SMALLEST,
-    start: Start | Sequence[Start] = "unknown",
-    by: Sequence[str] = (),
-    selection: Selection = ALL,
-    ancestries: Sequence[Ancestry] = (),
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> Comparison:
@@ -77,27 +111,23 @@ def measure_overlap(
     tensors, bit for bit (a vision tower, say). The figures then cover the shared tensors, and any checkpoint that has
     these is accepted, whatever else it holds.
     """
-    threads = worker_count(jobs)
-    operands = operands_of(artifacts, source, allow_different=allow_different, selection=selection, jobs=threads)
+    threads, artifacts = worker_count(jobs), [mask.artifact for mask in masks]
+    operands = operands_of(
+        artifacts, source, allow_different=spec.allow_different, selection=spec.selection, jobs=threads
+    )
     scope, verified, missing = operands
-    if missing and require_source:
+    if missing and spec.require_source:
         raise NotFoundError(missing)
-    counter = SpanCounter(SpanReader(artifacts, verified, scope), stripes)
+    counter = SpanCounter(SpanReader(artifacts, verified, scope), spec.stripes)
 
     def spans() -> Iterator[SharedSpan]:
         return spans_of(scope, verified is not None, threads + _WAITING)
 
     progress.start("compare", sum(counter.nbytes(span) for span in spans()))
-    labels = names or [artifact.digest.short for artifact in artifacts]
-    kept = tuple(GROUPS) if len(artifacts) <= MOST_WITH_GROUPS else by
-    by_class = verified is not None
-    known = ancestries or [Ancestry.of_parents(artifact) for artifact in artifacts]
-    masks = [_Mask(*mask) for mask in zip(labels, artifacts, known, strict=True)]
-    totals = _Totals(masks, by_class=by_class, stripes=stripes, by=kept, jobs=threads)
+    totals = _Totals(masks, spec, by_class=verified is not None, jobs=threads)
     for counts, grids in _tile_counts(counter, spans(), progress, threads):
         totals.add(counts, grids)
-    starts = [start] * len(artifacts) if isinstance(start, str) else start
-    return totals.comparison(operands.notes, smallest, starts)
+    return totals.comparison(operands.notes)
 
 
 def _tile_counts(
@@ -125,19 +155,17 @@ def _tile_counts(
 class _Totals:
     """Adds up tensors to roles, layers and the whole, for every pair of masks."""
 
-    def __init__(self, masks: Sequence[_Mask], *, by_class: bool, stripes: bool, by: Sequence[str], jobs: int) -> None:
+    def __init__(self, masks: Sequence[NamedMask], spec: OverlapSpec, *, by_class: bool, jobs: int) -> None:
         artifacts = [mask.artifact for mask in masks]
-        self._masks = masks
-        self._by_class = by_class
-        self._by = tuple(by)
-        self._jobs = jobs
+        self._masks, self._spec, self._by_class, self._jobs = masks, spec, by_class, jobs
+        self._by = tuple(GROUPS) if len(masks) <= MOST_WITH_GROUPS else (spec.by,) if spec.by else ()
         self._stream = stream_of((t.name, t.layer, t.role, t.source_shape or ()) for t in artifacts[0].tensors)
-        self._pairs = {pair: _Sums(by) for pair in combinations(range(len(artifacts)), 2)}
+        self._pairs = {pair: _Sums(self._by) for pair in combinations(range(len(artifacts)), 2)}
         self._known: tuple[str, dict[int, Floats | str]] = "", {}
         self._no_flips = [hidden_flips(artifact.manifest.rule) for artifact in artifacts]
         self._observed = np.zeros(len(artifacts) + 1, np.int64)
         self._independent = np.zeros(len(artifacts) + 1)
-        self._stripes: list[dict[str, Stripes]] = [{} for _ in artifacts] if stripes else []
+        self._stripes: list[dict[str, Stripes]] = [{} for _ in artifacts] if spec.stripes else []
 
     def add(self, counts: SpanCounts, grids: Sequence[Grid]) -> None:
         """Add a tensor, or a tile of its pairs."""
@@ -173,19 +201,16 @@ class _Totals:
             for stripes, (by_row, by_column) in zip(self._stripes, counts.stripes, strict=True):
                 stripes[rows[0].name] = stripes_of(by_row, by_column)
 
-    def comparison(self, notes: Sequence[str], smallest: float, starts: Sequence[Start]) -> Comparison:
+    def comparison(self, notes: Sequence[str]) -> Comparison:
         """The figures of every pair, and of all masks together."""
-        pairs = tuple(
-            self._overlap(pair, sums, notes, Asked(smallest, start_of_pair(*(starts[mask] for mask in pair))))
-            for pair, sums in self._pairs.items()
-        )
+        pairs = tuple(self._overlap(pair, sums, notes) for pair, sums in self._pairs.items())
         if len(self._masks) == 2:
             return Comparison(pairs, None, tuple(self._stripes))
         consensus = Consensus(tuple(self._observed.tolist()), tuple(self._independent.tolist()))
         matrix = matrix_of(pairs, [mask.name for mask in self._masks])
         return Comparison(pairs, consensus, tuple(self._stripes), matrix)
 
-    def _overlap(self, pair: tuple[int, int], sums: _Sums, notes: Sequence[str], asked: Asked) -> PairOverlap:
+    def _overlap(self, pair: tuple[int, int], sums: _Sums, notes: Sequence[str]) -> PairOverlap:
         a, b = masks = self._masks[pair[0]], self._masks[pair[1]]
         whole = figures_of(sums.whole)
         known = {str(mask.artifact.digest): mask.name for mask in self._masks}
@@ -206,7 +231,7 @@ class _Totals:
             modules,
             sums.tensors,
             (*notes, *relations, *doubts, *(_missing(whole) if self._by_class else ())),
-            replace(asked, relation=same[0] if same else ""),
+            Asked(self._spec.smallest_effect, start_of_pair(a.start, b.start), same[0] if same else ""),
             relations,
             self._by,
         )
@@ -284,15 +309,7 @@ class Ancestry:
         return cls(dict.fromkeys(manifest.parents, kind))
 
 
-class _Mask(NamedTuple):
-    """A mask, and where it comes from."""
-
-    name: str
-    artifact: Artifact
-    ancestry: Ancestry
-
-
-_Pair = tuple[_Mask, _Mask]
+_Pair = tuple[NamedMask, NamedMask]
 
 
 def _relation(pair: _Pair, table: OverlapCounts) -> Iterator[str]:
@@ -305,7 +322,7 @@ def _relation(pair: _Pair, table: OverlapCounts) -> Iterator[str]:
         what = "hold the same" if table.both else "both hold no"
         yield f"{a.name} and {b.name} {what} coordinates{_of_part(pair, table)}"
     for child, parent in ((a, b), (b, a)):
-        kinds = child.ancestry.steps.get(parent.artifact.digest)
+        kinds = child.known.steps.get(parent.artifact.digest)
         if kinds is not None:
             how = f" ({', then '.join(kinds)})" if kinds else ""
             yield f"{child.name} was made from {parent.name}{how}"
@@ -318,17 +335,17 @@ def _likeness(pair: _Pair, table: OverlapCounts, names: Mapping[str, str]) -> It
         small, large = (a.name, b.name) if table.a < table.b else (b.name, a.name)
         part = _of_part(pair, table)
         yield f"{small} lies in {large}{part and f', counting the coordinates{part}'}"
-    common = [ancestor for ancestor in a.ancestry.steps if ancestor in b.ancestry.steps]
-    nearest = min((len(a.ancestry.steps[ancestor]) for ancestor in common), default=0)
+    common = [ancestor for ancestor in a.known.steps if ancestor in b.known.steps]
+    nearest = min((len(a.known.steps[ancestor]) for ancestor in common), default=0)
     for ancestor in common:
-        if len(a.ancestry.steps[ancestor]) == nearest:
+        if len(a.known.steps[ancestor]) == nearest:
             yield f"{a.name} and {b.name} were both made from {names.get(ancestor) or Digest(ancestor).short}"
 
 
 def _doubt(pair: _Pair) -> Iterator[str]:
     """Why masks without a known relation can still be related."""
     for mask in pair:
-        for ancestor in mask.ancestry.unknown:
+        for ancestor in mask.known.unknown:
             yield (
                 f"{mask.name} was made from {Digest(ancestor).short}, which is not here, so what that was made from is "
                 "not known"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from maskreg.codec.base import Movers
 from maskreg.codec.movers import changed
 from maskreg.device import open_device
 from maskreg.flow.extract.differ import BlockDiff, Differ, PairSpan, compare_movers, spans_of
-from maskreg.flow.extract.extraction import Extraction, ExtractResult, Writing
+from maskreg.flow.extract.extraction import Extraction, ExtractResult, Provenance, Writing
 from maskreg.flow.extract.pairing import StoredAs
 from maskreg.flow.publish.baseline import Baseline, Changed, Facts, Key
 from maskreg.flow.publish.division import Block
@@ -78,16 +78,16 @@ class Shared(ABC):
         root: Path,
         jobs: int,
         most: int,
+        provenance: Provenance,
         check: Callable[[], None] = lambda: None,
-        **finish: Any,
     ) -> ExtractResult | None:
         """Code all spans into an artifact, which the first process writes and returns; called by all.
 
         Args:
             root: the folder of the registry.
             most: bytes of a window, about.
+            provenance: where the weights come from.
             check: called at the end, by each process.
-            finish: what :meth:`Writing.finish` takes.
         """
         with ExitStack() as stack:
 
@@ -107,7 +107,7 @@ class Shared(ABC):
                         with self.window(some):
                             self._add(writing, processes, pool, some)
             processes.together(check)
-            return processes.together(lambda: None if writing is None else writing.finish(**finish))
+            return processes.together(lambda: None if writing is None else writing.finish(provenance))
 
     def _add(
         self, writing: Writing | None, processes: Processes, pool: ThreadPoolExecutor, spans: Sequence[PairSpan]

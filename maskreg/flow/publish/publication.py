@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maskreg.artifact.manifest import LINK_RECIPE
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.digest import Digest, leaf_hashes
 from maskreg.errors import PairMismatchError
-from maskreg.flow.extract.extraction import Extraction, ExtractResult
+from maskreg.flow.extract.extraction import Extraction, ExtractResult, Provenance
 from maskreg.flow.extract.pairing import Pair, fold_tied, paired
 from maskreg.flow.publish.baseline import Baseline, Changed, Facts, Key
 from maskreg.flow.publish.coding import WINDOW_BYTES, Coding
@@ -118,12 +119,12 @@ class Publication:
         *,
         reversible: bool,
         masked: bool,
-        parents: Sequence[Digest] = (),
-        recipe: Mapping[str, Any] | None = None,
+        head: Digest | None,
     ) -> ExtractResult | None:
         """Write a link as an artifact into the registry in the folder ``root``; every process must call it.
 
-        Afterwards ``moved`` has what others found in this process's blocks too. A link without a mask takes a third.
+        It stands on ``head``, where there is one. Afterwards ``moved`` has what others found in this process's blocks
+        too. A link without a mask takes a third.
 
         Returns:
             The artifact, in the first process; None in the others.
@@ -133,8 +134,9 @@ class Publication:
         pairs = fold_tied(self.pairs, lambda *names: self._are_same(names, changed, processes))
         codec = get_codec(DEFAULT_CODEC)
         extraction = Extraction(self.baseline, self.target, pairs, self.notes, Exact(), codec, reversible, masked)
+        provenance = Provenance() if head is None else Provenance((head,), LINK_RECIPE)
         coding = Coding(extraction, self.baseline, changed, self._counts(processes), self.facts)
-        return coding.write(processes, root, self.jobs, WINDOW_BYTES, parents=parents, recipe=recipe)
+        return coding.write(processes, root, self.jobs, WINDOW_BYTES, provenance)
 
     def advance(self) -> None:
         """Write what moved into the baseline, and take over small files."""

@@ -29,7 +29,7 @@ from maskreg.device import open_device
 from maskreg.digest import leaf_hashes
 from maskreg.errors import PairMismatchError
 from maskreg.flow.extract.differ import BlockDiff, Differ, PairSpan
-from maskreg.flow.extract.extraction import Extraction, ExtractResult
+from maskreg.flow.extract.extraction import Extraction, ExtractResult, Provenance
 from maskreg.flow.extract.pairing import StoredAs, fold_tied, is_wide, paired
 from maskreg.flow.publish.coding import SPAN_BYTES, WINDOW_BYTES, Shared
 from maskreg.flow.publish.division import Block
@@ -91,7 +91,7 @@ def extract_shards(
     extraction = Extraction(source, weights, pairs, notes, Exact(), codec, reversible=False)
     most = min(WINDOW_BYTES, sum(map(numel_of, blocks)) // 2 // _WINDOWS)
     coding = ShardCoding(extraction, weights, mask, processes)
-    return coding.write(processes, root, jobs, most, model.check_unchanged, source_root=source_root)
+    return coding.write(processes, root, jobs, most, Provenance(source_root=source_root), model.check_unchanged)
 
 
 class Weights(Checkpoint):

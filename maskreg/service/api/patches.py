@@ -29,8 +29,9 @@ from maskreg.service.jobs.config import JobConfig, clean_name
 from maskreg.service.jobs.queue import NewJob
 from maskreg.service.middleware import DocumentRoute
 from maskreg.store.chain import check_free
+from maskreg.workspace.verbs.extract import CardOptions, card_of
 from maskreg.workspace.verbs.jobs import Job, JobState
-from maskreg.workspace.workspace import as_name
+from maskreg.workspace.workspace import as_name, parted
 
 router = APIRouter(tags=["patches"], route_class=DocumentRoute)
 
@@ -121,8 +122,8 @@ def submit(service: Served, principal: Writer, body: PatchRequest) -> Job:
             for checkpoint in (body.source, body.target):
                 jobs.source(checkpoint)
             parse_rule(body.rule)
-            Card(body.family, body.method, body.license, body.description).checked()
             values = {**body.model_dump(exclude={"kind"}), "name": str(name)}
+            card_of(parted(values, CardOptions)[0])
             new = NewJob("extract", name.project, principal.name, f"{name.project}/{name.name}:{name.tag}", values)
     service.accounts.projects.ensure(new.project, principal)
     job = service.queue.submit(new)

@@ -49,12 +49,12 @@ from maskreg.service.jobs.queue import Claim, JobQueue
 from maskreg.service.observing import configure
 from maskreg.service.problems import public_of, without_paths
 from maskreg.workspace.verbs.apply import Applied, apply
-from maskreg.workspace.verbs.extract import extract
+from maskreg.workspace.verbs.extract import ExtractOptions, extract
 from maskreg.workspace.verbs.jobs import Job, JobProgress, JobState
 from maskreg.workspace.verbs.merge import Merged, merge
 from maskreg.workspace.verbs.push import push
 from maskreg.workspace.verbs.tag import tag
-from maskreg.workspace.workspace import Workspace
+from maskreg.workspace.workspace import Workspace, parted
 
 ResultT = TypeVar("ResultT")
 Result = Mapping[str, Any]
@@ -252,12 +252,11 @@ def _extract(attempt: Attempt) -> Result:
     """Compare two checkpoints, and register what moved."""
     request = attempt.job.request
     source, target = (attempt.config.source(request[side]) for side in ("source", "target"))
-    options = {name: request[name] for name in ("rule", "mask_only", "reversible")}
+    options, _ = parted(request, ExtractOptions)
     made = extract(source, target, **options, progress=attempt.reports, workspace=attempt.space)
-    card = Card(*(request[name] for name in ("family", "method", "license", "description")))
-    registered = attempt.register(made.digest, made.size, card)
-    sides = {side: request[side] for side in ("source", "target")}
-    return {**registered, **sides, "notes": [without_paths(note) for note in made.notes]}
+    registered = attempt.register(made.digest, made.size, made.card)
+    notes = [without_paths(note) for note in made.notes]
+    return {**registered, "source": request["source"], "target": request["target"], "notes": notes}
 
 
 KINDS: Mapping[str, Callable[[Attempt], Result]] = {"apply": _apply, "merge": _merge, "extract": _extract}

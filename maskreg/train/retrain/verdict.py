@@ -15,7 +15,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import Digest
 from maskreg.errors import PairMismatchError
-from maskreg.flow.extract.extraction import ExtractResult, extract
+from maskreg.flow.extract.extraction import ExtractResult, Provenance, extract
 from maskreg.flow.extract.pairing import is_wide
 from maskreg.mask.algebra import Packed
 from maskreg.mask.packed import Mask, nnz_of, overlap, pack
@@ -130,14 +130,14 @@ def store(folder: RunFolder, run: PreparedRun, home: Path, *, progress: Progress
     Its setup and environments are lineage, and no remarks on a card, because the bits depend on them. If the source is
     stored in 32 bits or more, the artifact has a mask only.
     """
+    recipe = {"kind": "retrain", **run.setup.lineage(), "environments": folder.environments()}
     with closing(open_checkpoint(run.source)) as source, closing(open_checkpoint(folder.model)) as result:
         return extract(
             source,
             result,
             home,
             mask_only=is_wide(source),
-            parents=[Digest(run.setup.mask)] if run.setup.mask else [],
-            recipe={"kind": "retrain", **run.setup.lineage(), "environments": folder.environments()},
+            provenance=Provenance([Digest(run.setup.mask)] if run.setup.mask else [], recipe),
             progress=progress,
         )
 

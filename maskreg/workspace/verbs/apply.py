@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from maskreg.bucket import Location
 from maskreg.errors import UsageError
@@ -19,7 +19,7 @@ from maskreg.update.delta import Delta
 from maskreg.update.route import switching
 from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import free_path
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, WorkOptions, Workspace, opened
 
 if TYPE_CHECKING:
     import torch
@@ -43,12 +43,11 @@ def apply(
     out: str | Path | None = None,
     *,
     revert: bool = False,
-    device: str = "cpu",
     force: bool = False,
     download: bool = False,
-    with_code: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **work: Unpack[WorkOptions],
 ) -> Applied:
     """Patch a checkpoint: the source into the target, or back.
 
@@ -71,14 +70,7 @@ def apply(
         for attempt in sources(space, side, source=source, download=download):
             with attempt as checkpoint:
                 written = apply_on_disk(
-                    named.artifact,
-                    checkpoint,
-                    path,
-                    revert=revert,
-                    device=device,
-                    force=force,
-                    with_code=with_code,
-                    progress=progress,
+                    named.artifact, checkpoint, path, revert=revert, force=force, progress=progress, **work
                 )
     return Applied(**vars(written), ref=named.ref, digest=named.digest, source=checkpoint.path)
 

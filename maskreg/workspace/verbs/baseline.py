@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from maskreg.errors import UsageError
 from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
-from maskreg.workspace.sources import sources
+from maskreg.workspace.sources import SourceOptions, sources
 from maskreg.workspace.storing import Naming, Stored
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, as_name, opened, parted
 
 if TYPE_CHECKING:
     from maskreg.mask.baseline import BaselineSpec
+
+
+class BaselineOptions(SourceOptions, total=False):
+    """Parameters of a baseline, and the source, which kinds from exponent-matched to safe look at.
+
+    Attributes:
+        seed: seed of the draw; 0 by default where the kind is random.
+        density: for ``subset``: share of all coordinates to keep.
+        rank: for ``principal`` and ``safe``: by default a tenth of a matrix's shorter side.
+        alpha: for ``safe``: share of each matrix that is principal, and that is small; 0.5 by default.
+    """
+
+    seed: int | None
+    density: float | None
+    rank: int | None
+    alpha: float | None
 
 
 def baseline(
@@ -22,27 +38,16 @@ def baseline(
     kind: str | BaselineSpec,
     name: str | Ref | None = None,
     *,
-    seed: int | None = None,
-    density: float | None = None,
-    rank: int | None = None,
-    alpha: float | None = None,
-    source: CheckpointLike | None = None,
-    download: bool = False,
     force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **options: Unpack[BaselineOptions],
 ) -> Stored:
     """Make a baseline of a mask and store it in the local registry.
 
     Args:
         kind: such as ``random-global`` or ``exponent-matched``, or a complete specification.
         name: what to call it; by default the mask's name, the kind, then the parameters and ``-s<seed>``.
-        seed: seed of the draw; 0 by default where the kind is random.
-        density: for ``subset``: share of all coordinates to keep.
-        rank: for ``principal`` and ``safe``: by default a tenth of a matrix's shorter side.
-        alpha: for ``safe``: share of each matrix that is principal, and that is small; 0.5 by default.
-        source: the mask's source, which kinds from exponent-matched to safe look at. Without one it is looked for
-            where this machine has seen it, then in the hub cache.
 
     Raises:
         UsageError: an unknown kind, or parameters that the kind does not take.
@@ -50,12 +55,13 @@ def baseline(
     from maskreg.flow.baseline.build import make_baseline
     from maskreg.mask.baseline import BaselineSpec
 
+    find, parameters = parted(options, SourceOptions)
     if isinstance(kind, BaselineSpec):
         spec = kind
-        if any(value is not None for value in (seed, density, rank, alpha)):
+        if any(value is not None for value in parameters.values()):
             raise UsageError("a complete specification takes no more parameters", hint="pass the kind as text")
     else:
-        spec = BaselineSpec.of(kind, seed=seed, density=density, rank=rank, alpha=alpha)
+        spec = BaselineSpec.of(kind, **parameters)
     if "rank" in spec.kind.options:
         with requiring(f"a {spec.kind.name} baseline"):
             import torch  # noqa: F401 (now, and not after the source was read)
@@ -64,11 +70,11 @@ def baseline(
         naming = Naming(space, _name(named, spec) if name is None else as_name(name), careful=not force)
         side = named.artifact.manifest.source
         if spec.kind.source:
-            for attempt in sources(space, side, source=source, download=download):
+            for attempt in sources(space, side, **find):
                 with attempt as checkpoint:
                     result = make_baseline(named.artifact, spec, space.root, checkpoint, progress=progress)
         else:
-            if source is not None:
+            if find.get("source") is not None:
                 space.note(f"the source was not used: {spec.kind.name} does not look at weights")
             result = make_baseline(named.artifact, spec, space.root, None, progress=progress)
         return naming.store(result.digest, Card(), result.notes, derived=Card(named.card.family, spec.kind.name))

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from maskreg.analysis.comparison import Comparison
-from maskreg.analysis.verdict import SMALLEST, Start
+from maskreg.analysis.verdict import Start
 from maskreg.checkpoint.roles import ALL, Selection
-from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import plain
 from maskreg.words import counted
 from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.several import masks_of
-from maskreg.workspace.sources import sources_if_any
+from maskreg.workspace.sources import SourceOptions, sources_if_any
 from maskreg.workspace.verbs.recording import record as record_overlaps
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened, parted
 
 if TYPE_CHECKING:
     from maskreg.analysis.updates import UpdatePair
     from maskreg.catalog import Measurement
+    from maskreg.flow.overlap.measure import NamedMask, OverlapSpec
 
 
 Group = Literal["role", "layer", "module", "tensor"]
@@ -75,23 +75,39 @@ class MaskComparison(Comparison):
         }
 
 
+class MaskOptions(SourceOptions, total=False):
+    """Which tensors of masks are counted, and beside which source."""
+
+    require_source: bool
+    allow_different: bool
+    roles: Sequence[str]
+    layers: str
+
+
+class CompareOptions(MaskOptions, total=False):
+    """What of masks is compared.
+
+    Attributes:
+        stripes: count rows and columns of matrices that move together.
+        smallest_effect: the smallest headroom that matters to the verdict, 0 to 1.
+        by: the groups of tensors that pairs have figures of, where there are more than eight masks. Pairs of fewer
+            masks have figures of all groups.
+    """
+
+    stripes: bool
+    smallest_effect: float
+    by: Group | None
+
+
 def compare(
     *masks: ArtifactLike,
-    source: CheckpointLike | None = None,
-    download: bool = False,
-    require_source: bool = False,
-    stripes: bool = False,
-    allow_different: bool = False,
-    record: bool = False,
-    smallest_effect: float = SMALLEST,
     start: Start | None = None,
-    by: Group | None = None,
-    roles: Sequence[str] = (),
-    layers: str = "",
+    record: bool = False,
     updates: bool = False,
     remote: str | None = None,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **options: Unpack[CompareOptions],
 ) -> MaskComparison:
     """Measure what two or more masks share, beside chance and rounding.
 
@@ -99,13 +115,9 @@ def compare(
     figures that need it are undefined.
 
     Args:
-        stripes: count rows and columns of matrices that move together.
-        record: keep the lift in the catalog, as a measurement of the first mask of each pair; see :func:`keep`.
-        smallest_effect: the smallest headroom that matters to the verdict, 0 to 1.
         start: whether training of one run or more started at the source, bit for bit: ``yes``, ``no`` or ``unknown``.
             Off the bf16 grid, as in a resumed run, two updates share more by chance. By default what the cards say.
-        by: the groups of tensors that pairs have figures of, where there are more than eight masks. Pairs of fewer
-            masks have figures of all groups.
+        record: keep the lift in the catalog, as a measurement of the first mask of each pair; see :func:`keep`.
         updates: measure the angle between updates too, and the MLP channels that they move most. Needs the source,
             and artifacts with values.
 
@@ -115,42 +127,44 @@ def compare(
     from maskreg.flow.geometry.updates import compare_updates
     from maskreg.flow.overlap.measure import measure_overlap
 
-    if not 0 <= smallest_effect < 1:
-        raise UsageError(f"the smallest effect that matters is {smallest_effect}", hint="give a share, such as 0.01")
-    selection = Selection.parse(roles, layers)
+    spec, find = spec_of(options)
     with opened(workspace) as space:
         operands = masks_of(space, masks, remote, what="a comparison")
 
         if len(operands) > MANY:
             pairs = counted(len(operands) * (len(operands) - 1) // 2, "pair")
             space.note(f"{pairs} with intervals and answers take long; fewer checkpoints of a run often tell enough")
-        artifacts, names = [operand.artifact for operand in operands], [operand.name for operand in operands]
-        ancestries = [ancestry(artifact, remote=remote, workspace=space) for artifact in artifacts]
-        side, required = operands[0].artifact.manifest.source, require_source or updates
+        compared = [named_mask(space, operand, start, remote) for operand in operands]
+        artifacts, names = [mask.artifact for mask in compared], [mask.name for mask in compared]
+        side, required = operands[0].artifact.manifest.source, spec.require_source or updates
         moves: tuple[UpdatePair, ...] = ()
-        for attempt in sources_if_any(space, side, source=source, download=download, required=required):
+        for attempt in sources_if_any(space, side, required=required, **find):
             with attempt as checkpoint:
                 if updates and checkpoint is not None:
-                    moves = compare_updates(artifacts, checkpoint, names, selection=selection, progress=progress)
-                comparison = measure_overlap(
-                    artifacts,
-                    checkpoint,
-                    names=names,
-                    allow_different=allow_different,
-                    require_source=require_source,
-                    stripes=stripes,
-                    smallest=smallest_effect,
-                    start=start or [start_of(operand) for operand in operands],
-                    by=(by,) if by else (),
-                    selection=selection,
-                    ancestries=ancestries,
-                    progress=progress,
-                )
-        result = MaskComparison(**vars(comparison), masks=operands, selection=selection, updates=moves)
+                    moves = compare_updates(artifacts, checkpoint, names, selection=spec.selection, progress=progress)
+                comparison = measure_overlap(compared, checkpoint, spec, progress=progress)
+        result = MaskComparison(**vars(comparison), masks=operands, selection=spec.selection, updates=moves)
         return keep(result, workspace=space) if record else result
 
 
-def start_of(mask: Named) -> Start:
+def spec_of(options: MaskOptions) -> tuple[OverlapSpec, dict[str, Any]]:
+    """What is compared, and where its source is."""
+    from maskreg.flow.overlap.measure import OverlapSpec
+
+    find, rest = parted(options, SourceOptions)
+    selection = Selection.parse(rest.pop("roles", ()), rest.pop("layers", ""))
+    return OverlapSpec(selection, **rest), find
+
+
+def named_mask(space: Workspace, mask: Named, start: Start | None = None, remote: str | None = None) -> NamedMask:
+    """A mask with what is known of its past."""
+    from maskreg.flow.overlap.measure import NamedMask
+
+    past = ancestry(mask.artifact, remote=remote, workspace=space)
+    return NamedMask(mask.name, mask.artifact, mask.card, start or _start_of(mask), past)
+
+
+def _start_of(mask: Named) -> Start:
     """Whether training of a mask started at its source, as its card says (``start=yes`` in its metadata).
 
     A mask that was drawn, and not trained, knows of a weight what its code says, as training from the grid does; a

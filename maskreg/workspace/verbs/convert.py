@@ -15,9 +15,9 @@ from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.result import Result
-from maskreg.workspace.sources import sources
+from maskreg.workspace.sources import SourceOptions, sources
 from maskreg.workspace.storing import Naming, Stored, free_path, remember
-from maskreg.workspace.verbs.extract import CardOptions, parted
+from maskreg.workspace.verbs.extract import CardOptions, card_of
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
 if TYPE_CHECKING:
@@ -53,22 +53,20 @@ def convert_to(
     to: str,
     out: str | Path,
     *,
-    source: CheckpointLike | None = None,
     options: Mapping[str, Any] | None = None,
     with_code: bool = False,
     force: bool = False,
-    download: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **find: Unpack[SourceOptions],
 ) -> Converted:
     """Write an artifact in another tool's format.
 
-    The output appears at the end, whole, or not at all. Values are checked before and after they are decoded.
+    The output appears at the end, whole, or not at all. Values are checked before and after they are decoded;
+    formats of masks need no source.
 
     Args:
         to: the format, such as ``slime``.
-        source: the checkpoint that the artifact applies to, for formats of values. Without one, it is looked for where
-            this machine has seen it, then in the hub cache.
         options: options of the format by name, such as ``{"encoding": "overwrite"}``; a value can be text.
 
     Raises:
@@ -82,10 +80,10 @@ def convert_to(
     checked = _checked_options(target_format, options or {})
     with opened(workspace) as space:
         # Before any work is done; it is checked again when the output appears.
-        path = free_path(out, force=force, source=source)
+        path = free_path(out, force=force, source=find.get("source"))
         named = space.find(artifact)
         side, is_mask = named.artifact.manifest.source, target_format.holds == "mask"
-        for attempt in [nullcontext()] if is_mask else sources(space, side, source=source, download=download):
+        for attempt in [nullcontext()] if is_mask else sources(space, side, **find):
             with attempt as checkpoint:
                 update = Outgoing(named.artifact, checkpoint, with_code=with_code, progress=progress)
                 written = target_format.write(update, path, force=force, **checked)
@@ -125,7 +123,7 @@ def convert_from(
 
     source_format = format_named(format)
     file = _input(path, source_format)
-    card, _ = parted(options)
+    card = card_of(options)
     with (
         opened(workspace) as space,
         space.checkpoint(source, download=download, side="source") as checkpoint,
@@ -148,7 +146,7 @@ def _stored(
 ) -> tuple[Digest, tuple[str, ...]]:
     from maskreg.exchange.base import Masks
     from maskreg.exchange.incoming import PatchedCheckpoint
-    from maskreg.flow.extract.extraction import extract
+    from maskreg.flow.extract.extraction import Provenance, extract
     from maskreg.flow.masks import store_mask
 
     lineage = incoming.lineage
@@ -156,6 +154,10 @@ def _stored(
         source = PatchedCheckpoint(source, {}, path=source.path, hub=lineage.source.hub)
     if isinstance(incoming, Masks):
         return store_mask(incoming, source, space.root, progress=progress), ()
+    provenance = Provenance()
+    if lineage is not None:
+        parents = tuple(map(Digest, lineage.parents))
+        provenance = Provenance(parents, lineage.recipe, lineage.source.root, lineage.checks)
     extracted = extract(
         source,
         incoming.target,
@@ -163,10 +165,7 @@ def _stored(
         rule=lineage.rule if lineage else "exact",
         reversible=bool(lineage and lineage.reversible),
         with_code=with_code,
-        parents=tuple(map(Digest, lineage.parents)) if lineage else (),
-        recipe=lineage.recipe if lineage else None,
-        source_root=lineage.source.root if lineage else "",
-        checks=lineage.checks if lineage else {},
+        provenance=provenance,
         progress=progress,
     )
     return extracted.digest, extracted.notes

@@ -11,7 +11,7 @@ from maskreg.bucket import Location
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.workspace.storing import Naming, Stored, remember
-from maskreg.workspace.workspace import CheckpointLike, Workspace, opened
+from maskreg.workspace.workspace import CheckpointLike, WorkOptions, Workspace, opened, parted
 
 if TYPE_CHECKING:
     from maskreg.flow.extract.extraction import ExtractResult
@@ -28,7 +28,7 @@ class CardOptions(TypedDict, total=False):
     readme: str
 
 
-class ExtractOptions(CardOptions, total=False):
+class ExtractOptions(CardOptions, WorkOptions, total=False):
     """How two checkpoints are compared, what is kept of the difference, and what is said about it.
 
     Attributes:
@@ -36,17 +36,12 @@ class ExtractOptions(CardOptions, total=False):
         mask_only: keep which coordinates moved, not to what.
         reversible: keep the source's values too, so that the target can be turned back.
         allow_mismatch: store whole, or list, tensors that do not pair up.
-        with_code: take along small files that can run code too: Python files, and JSON documents that name code which
-            the other checkpoint's do not.
-        device: ``cpu``, ``cuda`` or ``cuda:N``; the result does not depend on it.
     """
 
     rule: str
     mask_only: bool
     reversible: bool
     allow_mismatch: bool
-    with_code: bool
-    device: str
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,8 @@ def extract(
     from maskreg.flow.extract.extraction import extract as extract_from
     from maskreg.tensors.rules import parse_rule
 
-    card, how = parted(options)
+    said, how = parted(options, CardOptions)
+    card = card_of(said)
     parse_rule(how.get("rule", "exact"))
     with ExitStack() as stack:
         space = stack.enter_context(opened(workspace))
@@ -104,8 +100,6 @@ def remembered(space: Workspace, stored: Stored, extracted: ExtractResult, sourc
     return Extracted(**vars(stored), code_files=extracted.code_files, code_left_out=extracted.code_left_out)
 
 
-def parted(options: CardOptions | ExtractOptions) -> tuple[Card, dict[str, Any]]:
-    """The card that options say, checked, and the other options."""
-    rest: dict[str, Any] = {**options}
-    said = {name: rest.pop(name) for name in CardOptions.__annotations__ if name in rest}
-    return Card(**{**said, "meta": dict(said.get("meta") or {})}).checked(), rest
+def card_of(said: Mapping[str, Any]) -> Card:
+    """The card that options say, checked."""
+    return Card(**{**said, "meta": dict(said.get("meta") or {})}).checked()

@@ -16,7 +16,7 @@ from maskreg.parallel import worker_count
 from maskreg.ref import Card, Ref
 from maskreg.workspace.sources import verified_source
 from maskreg.workspace.storing import Naming
-from maskreg.workspace.verbs.extract import CardOptions, Extracted, parted, remembered
+from maskreg.workspace.verbs.extract import CardOptions, Extracted, card_of, remembered
 from maskreg.workspace.verbs.pull import with_mask
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
@@ -69,7 +69,7 @@ def extract_result(
     """
     if artifact is None and source is None:
         raise UsageError("neither a mask nor a source was named", hint="pass the mask that was trained, or source=PATH")
-    said, _ = parted(card)
+    said = card_of(card)
     with requiring("a result from a model in memory"):
         from maskreg.live.processes import all_processes
         from maskreg.live.state import ModelState, is_sharded

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from maskreg.closing import Closing
 from maskreg.digest import Digest
@@ -271,17 +271,42 @@ class Follower(Closing):
         return self._seen[1]
 
 
+class FollowOptions(TypedDict, total=False):
+    """Where a tag is, and how often it is looked at.
+
+    Attributes:
+        remote: where the tag is; by default the default remote, or the local registry where there is none.
+        every_s: seconds between two looks at the tag.
+        replica: what a service shows this follower as; by default the name of the machine and the process id.
+    """
+
+    remote: str | None
+    every_s: float
+    replica: str | None
+    workspace: Workspace | None
+
+
+def following(weights_of: Callable[[Run], Weights], ref: str | Ref, options: FollowOptions) -> Follower:
+    """Let weights follow a tag; where that fails, all is closed."""
+    how: dict[str, Any] = {**options}
+    with ExitStack() as failed:
+        reached = {name: how.pop(name) for name in ("remote", "workspace") if name in how}
+        run = failed.enter_context(Run(ref, **reached))
+        weights = weights_of(run)
+        failed.callback(weights.close)
+        follower = Follower(weights, run, **how)
+        failed.pop_all()
+    return follower
+
+
 def follow(
     model: torch.nn.Module | Mapping[str, torch.Tensor],
     ref: str | Ref,
     *,
     at: ArtifactLike | None = None,
-    remote: str | None = None,
-    every_s: float = EVERY_S,
-    replica: str | None = None,
     jobs: int | None = None,
     folder: str | Path | None = None,
-    workspace: Workspace | None = None,
+    **options: Unpack[FollowOptions],
 ) -> Follower:
     """Keep a model in memory at what a run publishes under a tag.
 
@@ -294,10 +319,6 @@ def follow(
         model: a module or a state dict that is the source of the chain, or what any of its links gives.
         at: the artifact whose target the model is. Left out, the model is hashed; one that is sharded over processes
             is taken for the source of the chain.
-        remote: where the tag is; by default the default remote, or the local registry where there is none.
-        every_s: seconds between two looks at the tag.
-        replica: what a service shows this follower as; by default the name of the machine and the process id.
-
         folder: where processes of this machine that follow the same run share what they stage, such as a folder in
             ``/dev/shm``: one decodes, the others check its work against the links. For models on the CPU that each
             process holds whole; others do without.
@@ -305,13 +326,9 @@ def follow(
     Raises:
         UsageError: not a model, a pinned reference, a negative time, or a replica's name that is not clean.
     """
-    run = Run(ref, remote=remote, workspace=workspace)
-    with ExitStack() as failed:
-        failed.callback(run.close)
-        weights = _Model(model, None if at is None else run.space.find(at).digest, jobs, folder)
-        follower = Follower(weights, run, every_s=every_s, replica=replica)
-        failed.pop_all()
-    return follower
+    return following(
+        lambda run: _Model(model, None if at is None else run.space.find(at).digest, jobs, folder), ref, options
+    )
 
 
 class _Model(Weights):

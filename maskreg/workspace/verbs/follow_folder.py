@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from maskreg.digest import Digest
 from maskreg.disk import make_folder, sync_folder
@@ -26,9 +26,9 @@ from maskreg.errors import CannotCreateError, OutputExistsError, TryAgainError, 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.workspace.run import Brought, Run
-from maskreg.workspace.verbs.follow import EVERY_S, Follower, Weights
+from maskreg.workspace.verbs.follow import Follower, FollowOptions, Weights, following
 from maskreg.workspace.versions import Versions
-from maskreg.workspace.workspace import CheckpointLike, Workspace
+from maskreg.workspace.workspace import CheckpointLike
 
 CURRENT = "current"
 """The link to the latest checkpoint."""
@@ -41,13 +41,10 @@ def follow_folder(
     out: str | Path,
     source: CheckpointLike,
     *,
-    remote: str | None = None,
-    every_s: float = EVERY_S,
     keep: int = 2,
-    replica: str | None = None,
     with_code: bool = False,
     progress: Progress = SILENT,
-    workspace: Workspace | None = None,
+    **options: Unpack[FollowOptions],
 ) -> Follower:
     """Keep a folder at what a run publishes under a tag.
 
@@ -57,10 +54,7 @@ def follow_folder(
     Args:
         out: the folder; made when there is none.
         source: the checkpoint that the chain began from, or one that any of its links gave.
-        remote: where the tag is; by default the default remote, or the local registry where there is none.
-        every_s: seconds between two looks at the tag.
         keep: checkpoints that stay, the current one included.
-        replica: what a service shows this follower as; by default the name of the machine and the process id.
 
     Raises:
         UsageError: a pinned reference, a negative time, a replica's name that is not clean, or nothing is to be kept.
@@ -70,13 +64,8 @@ def follow_folder(
     """
     if keep < 1:
         raise UsageError(f"keep={keep}: the current checkpoint has to stay")
-    with ExitStack() as failed:
-        run = failed.enter_context(Run(ref, remote=remote, workspace=workspace))
-        folder = _Folder(run, Path(out), source, keep=keep, with_code=with_code, progress=progress)
-        failed.callback(folder.close)
-        follower = Follower(folder, run, every_s=every_s, replica=replica)
-        failed.pop_all()
-    return follower
+    how: Any = {"keep": keep, "with_code": with_code, "progress": progress}
+    return following(lambda run: _Folder(run, Path(out), source, **how), ref, options)
 
 
 class _Folder(Weights):

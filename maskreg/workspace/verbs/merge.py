@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from maskreg.bucket import Location
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
-from maskreg.workspace.sources import sources
+from maskreg.workspace.sources import SourceOptions, sources
 from maskreg.workspace.storing import Naming, Stored, free_path, shared_family
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, Named, WorkOptions, Workspace, opened, parted
 
 if TYPE_CHECKING:
     from maskreg.digest import Digest
@@ -59,6 +59,10 @@ class Merged(Result):
         return self.artifact.ref if self.artifact is not None else None
 
 
+class MergeOptions(SourceOptions, WorkOptions, total=False):
+    """What is read, and what is computed on."""
+
+
 def merge(
     artifacts: Sequence[ArtifactLike],
     name: str | Ref | None = None,
@@ -66,16 +70,13 @@ def merge(
     method: str,
     weights: Sequence[float] | Mapping[str, float] | None = None,
     settings: Mapping[str, Any] | None = None,
-    source: CheckpointLike | None = None,
     out: str | Path | None = None,
     dry_run: bool = False,
-    device: str = "cpu",
     description: str = "",
     force: bool = False,
-    download: bool = False,
-    with_code: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **options: Unpack[MergeOptions],
 ) -> Merged:
     """Merge updates of one source into one artifact, into a checkpoint, or both.
 
@@ -89,8 +90,6 @@ def merge(
         method: name of a method; ``maskreg.flow.merge.methods.METHODS`` has all of them.
         weights: in the order of the artifacts, or by reference; 1 for those that are not named.
         settings: of the method; ``mask`` is the mask for ``restrict``.
-        source: the checkpoint that the artifacts were made from. Without one, it is looked for where this machine has
-            seen it, then in the hub cache.
         out: where to write the merged checkpoint; none is written without it.
         dry_run: compute everything, and write nothing.
 
@@ -109,9 +108,10 @@ def merge(
         raise UsageError("nothing to merge", hint="name one artifact or several")
     if dry_run and (name is not None or out is not None):
         raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or --dry-run")
-    how: dict[str, Any] = {"device": device, "with_code": with_code, "progress": progress}
+    find, work = parted(options, SourceOptions)
+    how = {**work, "progress": progress}
     with opened(workspace) as space:
-        path = None if out is None else free_path(out, force=force, source=source)
+        path = None if out is None else free_path(out, force=force, source=find.get("source"))
         naming = Naming(space, name, careful=not force)
         operands = [space.find(artifact) for artifact in artifacts]
         _require_different(operands)
@@ -127,7 +127,7 @@ def merge(
         stored: Stored | None = None
         written: Written | None = None
         notes: tuple[str, ...] = ()
-        for attempt in sources(space, side, source=source, download=download):
+        for attempt in sources(space, side, **find):
             with attempt as before, MergedCheckpoint(updates, before, recipe, mask=mask, **how) as merged:
                 if dry_run:
                     compute(merged, progress=progress)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
-from maskreg.artifact.manifest import LINK_RECIPE, Link
+from maskreg.artifact.manifest import Link
 from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, NotFoundError, UnavailableError, UsageError
@@ -23,7 +23,7 @@ from maskreg.registry.transfer import followed
 from maskreg.workspace.latest import LatestWeights, is_model
 from maskreg.workspace.storing import Naming, Stored
 from maskreg.workspace.sync_event import SyncEvent, counts_of
-from maskreg.workspace.verbs.extract import CardOptions, parted
+from maskreg.workspace.verbs.extract import CardOptions, card_of
 from maskreg.workspace.verbs.pull import pull
 from maskreg.workspace.verbs.push import push
 from maskreg.workspace.verbs.retention import Retention, keep_version
@@ -115,7 +115,7 @@ class Publisher(Closing):
             raise UsageError(f"baseline={baseline!r}: pass 'memory' or 'disk'")
         self.ref = as_name(onto)
         self._source, self._remote, self._parts = source, remote, parts
-        self._card, _ = parted(card)
+        self._card = card_of(card)
         self._on_disk, self._jobs, self._retention = baseline == "disk", jobs, retention
         self._open = ExitStack()
         self._space = workspace or self._open.enter_context(Workspace())
@@ -221,8 +221,7 @@ class Publisher(Closing):
                 self._space.root,
                 reversible="reverse" in self._parts,
                 masked="mask" in self._parts,
-                parents=() if head is None else (head,),
-                recipe=None if head is None else LINK_RECIPE,
+                head=head,
             )
             seconds["code"] = time.monotonic() - begun
 

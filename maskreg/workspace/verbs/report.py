@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from maskreg.checkpoint.roles import Selection
 from maskreg.disk import filling, replacing
@@ -13,16 +13,15 @@ from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
 from maskreg.version import __version__
-from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import sources_if_any
-from maskreg.workspace.verbs.compare import start_of
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
+from maskreg.workspace.verbs.compare import MaskOptions, named_mask, spec_of
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
     from maskreg.analysis.papers import TableBeside
     from maskreg.digest import Digest
-    from maskreg.reports.findings import Findings, NamedMask
+    from maskreg.reports.findings import Findings
 
 
 @dataclass(frozen=True)
@@ -61,23 +60,20 @@ def report(
     out: str | Path,
     *,
     against: Sequence[ArtifactLike] = (),
-    source: CheckpointLike | None = None,
     analysis: ArtifactLike | None = None,
     trajectory: Mapping[str, Any] | None = None,
     papers: Sequence[str] = (),
-    roles: Sequence[str] = (),
-    layers: str = "",
     plots: str | Path | None = None,
-    allow_different: bool = False,
-    download: bool = False,
-    require_source: bool = False,
     force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **options: Unpack[MaskOptions],
 ) -> Report:
     """Write a page about a mask: where it lies, beside what rounding alone would move, and what it shares.
 
-    Needs the ``report`` extra. Without the source, the page leaves out what needs it.
+    Needs the ``report`` extra. Without the source, the page leaves out what needs it. Geometry, trajectory and tables
+    of papers stay as they were measured, whatever is selected. Of three masks or more, the page maps the consensus
+    where at most four matrices are left.
 
     Args:
         against: other masks to compare it with; ``"team/run:step-*"`` stands for all tags that match it. Fifteen
@@ -86,10 +82,6 @@ def report(
             the mask with ``-analysis``, if there is one.
         trajectory: how the update grew, as ``trajectory`` returned it.
         papers: papers whose tables stand beside the analysis: ``comp``, ``dssu``, ``geo``, ``pnt`` or ``sub``.
-        roles: count only tensors of these roles (``attention``) and names within their layer (``q_proj``; ``qkvo`` for
-            the four attention matrices); all by default. A fused ``qkv_proj`` or ``gate_up_proj`` is split. Geometry,
-            trajectory and tables of papers stay as they were measured. Of three masks or more, the page maps the
-            consensus where at most four matrices are left.
         plots: a folder for every plot as SVG and PNG, light and dark, and as PDF; for overlaps as SVG alone.
     """
     from maskreg.artifact.analysis import read_analysis
@@ -102,11 +94,11 @@ def report(
     require_libraries()
     if Path(out).suffix.lower() not in ("", ".html", ".htm"):
         raise UsageError(f"{out}: a report is a page of HTML", hint=f"write {Path(out).with_suffix('.html')}")
-    selection = Selection.parse(roles, layers)
+    spec, find = spec_of(options)
     with opened(workspace) as space:
         named = space.find(artifact)
         items = (named, *map(space.find, expanded(space, against, without=named.ref)))
-        mask, *others = (_with_ancestry(space, item) for item in items)
+        mask, *others = (named_mask(space, item) for item in items)
         stored = _analysis(space, named, analysis)
         document = None if stored is None else read_analysis(stored.artifact)
         geometry = None if stored is None or document is None else geometry_of(stored.name, document)
@@ -114,17 +106,10 @@ def report(
         growth = None if trajectory is None else trajectory_of(trajectory)
         written = b""
         with filling(Path(out), lambda: len(written), what="the page"), replacing(Path(out), force=force) as file:
-            terms: dict[str, Any] = {"allow_different": allow_different, "selection": selection, "progress": progress}
-            for attempt in sources_if_any(
-                space,
-                named.artifact.manifest.source,
-                source=source,
-                download=download,
-                required=require_source,
-                without="; the page says nothing of rounding",
-            ):
+            side, without = named.artifact.manifest.source, "; the page says nothing of rounding"
+            for attempt in sources_if_any(space, side, required=spec.require_source, without=without, **find):
                 with attempt as checkpoint:
-                    counts = gather(mask, others, checkpoint, **terms)
+                    counts = gather(mask, others, checkpoint, spec, progress=progress)
             findings = replace(counts, geometry=geometry, trajectory=growth, papers=beside)
             progress.start("draw the plots", 0)
             drawn = plots_of(findings)
@@ -152,13 +137,6 @@ def _result(findings: Findings, path: Path, plots: Sequence[Path]) -> Report:
         findings.selection,
         tuple(picture.to_json() for picture in findings.consensus),
     )
-
-
-def _with_ancestry(space: Workspace, named: Named) -> NamedMask:
-    from maskreg.reports.findings import NamedMask
-
-    artifact = named.artifact
-    return NamedMask(named.name, artifact, named.card, start_of(named), ancestry(artifact, workspace=space))
 
 
 def _beside(papers: Sequence[str], mask: Named, document: Mapping[str, Any] | None) -> tuple[TableBeside, ...]:

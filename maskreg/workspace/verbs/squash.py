@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from maskreg.artifact.manifest import Link
 from maskreg.errors import UsageError
@@ -10,9 +10,9 @@ from maskreg.flow.chain import Chained
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.registry.chains import Chains
-from maskreg.workspace.sources import sources
+from maskreg.workspace.sources import SourceOptions, sources
 from maskreg.workspace.storing import Naming, Stored
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 
 def squash(
@@ -20,23 +20,21 @@ def squash(
     name: str | Ref | None = None,
     *,
     since: ArtifactLike | None = None,
-    source: CheckpointLike | None = None,
     reversible: bool = False,
     description: str = "",
-    download: bool = False,
     force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **find: Unpack[SourceOptions],
 ) -> Stored:
     """Squash a chain of links into one artifact, and store it in the local registry.
 
     The result is what extracting the two ends of the chain gives, with the same digest. Nothing of the chain is written
-    to the disk in between. Under another tag of the same name, readers that are far behind find it.
+    to the disk in between. The source is the one of the first link. Under another tag of the same name, readers that
+    are far behind find the result.
 
     Args:
         since: squash only the links above this one; all when left out.
-        source: the checkpoint that the first of the links applies to. Without one, it is looked for where this machine
-            has seen it, then in the hub cache.
         reversible: keep the way back too.
 
     Raises:
@@ -53,7 +51,7 @@ def squash(
         links = _links(space, last, None if since is None else space.find(since))
         artifacts = [(space.local.artifact(link.digest), False) for link in links]
         how: dict[str, Any] = {"reversible": reversible, "with_code": True, "progress": progress}
-        for attempt in sources(space, links[0].manifest.source, source=source, download=download):
+        for attempt in sources(space, links[0].manifest.source, **find):
             with attempt as checkpoint:
                 chained = Chained(checkpoint, artifacts, with_code=True)
                 squashed = extract(checkpoint, chained, space.root, **how)

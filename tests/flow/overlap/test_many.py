@@ -15,9 +15,10 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.flow.overlap import counting, measure
 from maskreg.flow.overlap.counting import pairs_at_once
-from maskreg.flow.overlap.measure import MOST_WITH_GROUPS, measure_overlap
+from maskreg.flow.overlap.measure import MOST_WITH_GROUPS
 from maskreg.update.verified import VerifiedSource
 from tests.checkpoints import bf16
+from tests.flow.making import compared
 from tests.flow.overlap.test_measure import Bench, dense
 
 
@@ -41,7 +42,7 @@ def masks(bench: Bench) -> list[Artifact]:
 @pytest.fixture(scope="module")
 def alone(bench: Bench, masks: list[Artifact]) -> list[dict[str, Any]]:
     """Every pair as it is compared with nothing else."""
-    pairs = (measure_overlap(pair, bench.source).pairs[0] for pair in combinations(masks, 2))
+    pairs = (compared(pair, bench.source).pairs[0] for pair in combinations(masks, 2))
     return [pair.to_json() for pair in pairs]
 
 
@@ -61,7 +62,7 @@ def test_every_pair_is_as_if_it_were_compared_alone(
 ) -> None:
     small_tiles(monkeypatch, most)
     monkeypatch.setattr(counting.SpanReader.__init__, "__defaults__", (held,))
-    together = measure_overlap(masks, bench.source, stripes=True)
+    together = compared(masks, bench.source, stripes=True)
     # To the last digit: every figure of every group, with its interval.
     assert [pair.to_json() for pair in together.pairs] == alone
     observed = np.bincount(np.sum([dense(mask) for mask in masks], axis=0), minlength=6)
@@ -71,10 +72,10 @@ def test_every_pair_is_as_if_it_were_compared_alone(
 
 
 def test_without_the_source_too(masks: list[Artifact], monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = [measure_overlap(pair).pairs[0].to_json() for pair in combinations(masks, 2)]
+    alone = [compared(pair).pairs[0].to_json() for pair in combinations(masks, 2)]
     small_tiles(monkeypatch, 4)
     monkeypatch.setattr("maskreg.flow.overlap.counting.BITS_NUMEL", 512)
-    together = measure_overlap(masks)
+    together = compared(masks)
     assert [pair.to_json() for pair in together.pairs] == alone
     assert together.matrix is not None
     assert together.matrix.null == STRIPED
@@ -99,7 +100,7 @@ def test_each_mask_and_the_source_are_read_once(
     small_tiles(monkeypatch, 1)
     monkeypatch.setattr(Artifact, "mask_bits", counted_bits)
     monkeypatch.setattr(VerifiedSource, "codes", counted_codes)
-    measure_overlap(masks, bench.source, jobs=jobs)
+    compared(masks, bench.source, jobs=jobs)
     tensors = sum(bits.size > 0 for _, bits in bench.tensors.values())
     assert len(reads) == tensors * (len(masks) + 1)
     assert set(reads.values()) == {1}
@@ -108,17 +109,17 @@ def test_each_mask_and_the_source_are_read_once(
 def test_the_figures_of_many_masks_are_kept_as_asked(
     bench: Bench, masks: list[Artifact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert measure_overlap(masks, bench.source).pairs[0].kept == ("role", "layer", "module", "tensor")
+    assert compared(masks, bench.source).pairs[0].kept == ("role", "layer", "module", "tensor")
     monkeypatch.setattr(measure, "MOST_WITH_GROUPS", 4)
-    few = measure_overlap(masks, bench.source, by=("role",)).pairs[0].to_json()
+    few = compared(masks, bench.source, by="role").pairs[0].to_json()
     assert "ffn" in few["roles"]
     assert not {"layers", "modules", "tensors"} & few.keys()
-    assert "roles" not in measure_overlap(masks, bench.source).pairs[0].to_json()
+    assert "roles" not in compared(masks, bench.source).pairs[0].to_json()
     assert MOST_WITH_GROUPS == 8
 
 
 def test_the_start_is_each_masks_own(bench: Bench, masks: list[Artifact]) -> None:
-    result = measure_overlap(masks[:3], bench.source, start=["yes", "unknown", "unknown"])
+    result = compared(masks[:3], bench.source, starts=["yes", "unknown", "unknown"])
     assert [pair.asked.start for pair in result.pairs] == ["yes", "yes", "unknown"]
     assert result.matrix is not None
     assert result.matrix.null == STRIPED

@@ -16,10 +16,10 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import CorruptError, PairMismatchError
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.mask.rounding import classes_of
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f16, llama_tensors, make_checkpoint, moved, widened
+from tests.flow.making import compared
 from tests.mask.reference import chances_by_rounding
 
 
@@ -74,7 +74,7 @@ def only(found: Comparison) -> PairOverlap:
 
 def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
     one, other = bench.random(0.4, 1), bench.random(0.2, 2)
-    pair = only(measure_overlap([one, other], bench.source))
+    pair = only(compared([one, other], bench.source))
     a, b = dense(one), dense(other)
     whole = pair.whole
     assert (whole.counts.numel, whole.counts.a, whole.counts.b) == (a.size, a.sum(), b.sum())
@@ -115,19 +115,19 @@ def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
 
 def test_any_number_of_threads_gives_the_same_figures(bench: Bench) -> None:
     masks = [bench.random(0.4, seed) for seed in range(3)]
-    one, four = (measure_overlap(masks, bench.source, stripes=True, jobs=jobs).to_json() for jobs in (1, 4))
+    one, four = (compared(masks, bench.source, stripes=True, jobs=jobs).to_json() for jobs in (1, 4))
     assert one == four
 
 
 def test_masks_of_nothing_and_of_everything(bench: Bench) -> None:
     nothing = bench.mask(bench.tensors)
     everything = bench.mask({name: (dtype, bits ^ np.uint16(1)) for name, (dtype, bits) in bench.tensors.items()})
-    pair = only(measure_overlap([nothing, everything], bench.source))
+    pair = only(compared([nothing, everything], bench.source))
     assert (pair.whole.overlap.lift, pair.whole.overlap.phi) == (None, None)
     assert pair.verdict.outcome is Outcome.OPEN
     for null in NULLS:
         assert (pair.whole.nulls[null].expected, pair.whole.nulls[null].sd) == (0, 0)
-    some = only(measure_overlap([everything, bench.random(0.3, 1)], bench.source)).whole
+    some = only(compared([everything, bench.random(0.3, 1)], bench.source)).whole
     # A tensor that moved as a whole tells no scale, and counts as it is.
     assert some.nulls[ROUNDING].expected == pytest.approx(some.counts.b)
 
@@ -136,9 +136,9 @@ def test_different_rules_are_refused_unless_allowed(bench: Bench) -> None:
     target = {name: moved(tensor, 0.4) for name, tensor in bench.tensors.items()}
     masks = [bench.mask(target), bench.mask(target, rule="abs:1e-5")]
     with pytest.raises(PairMismatchError, match=r"different rules: abs:1e-0?5, exact") as raised:
-        measure_overlap(masks, bench.source)
+        compared(masks, bench.source)
     assert raised.value.facts["options"] == {"allow_different": True}
-    pair = only(measure_overlap(masks, bench.source, allow_different=True))
+    pair = only(compared(masks, bench.source, allow_different=True))
     assert pair.whole.nulls[ROUNDING_A].expected is not None
     assert "hides flips" in pair.whole.nulls[ROUNDING_B].reason
     assert "hides flips" in pair.whole.nulls[ROUNDING].reason
@@ -151,17 +151,17 @@ def test_different_tensors_are_refused_unless_allowed(bench: Bench, tmp_path: Pa
     other = Bench(tmp_path / "other", fewer)
     masks = [bench.random(0.3, 1), other.random(0.3, 1)]
     with pytest.raises(PairMismatchError, match=r"9 tensors are not the same in all masks: model\.layers\.1\."):
-        measure_overlap(masks)
+        compared(masks)
     apart = Bench(tmp_path / "apart", {"a": bf16((9, 9)), "empty": bf16((0, 9))})
     with pytest.raises(PairMismatchError, match="the masks share no tensor"):
-        measure_overlap([masks[0], apart.random(0.3, 1)], allow_different=True)
+        compared([masks[0], apart.random(0.3, 1)], allow_different=True)
     nothing = Bench(tmp_path / "nothing", {"empty": bf16((0, 9))})
     with pytest.raises(PairMismatchError, match="that the masks share have no coordinates"):
-        measure_overlap([nothing.mask(nothing.tensors)] * 2)
-    pair = only(measure_overlap(masks, bench.source, allow_different=True))
+        compared([nothing.mask(nothing.tensors)] * 2)
+    pair = only(compared(masks, bench.source, allow_different=True))
     assert set(pair.tensors) == {name for name, (_, bits) in fewer.items() if bits.size}
     assert pair.whole.nulls[MATCHED].expected is not None
-    assert measure_overlap(masks[::-1], other.source, allow_different=True).pairs[0].scope == pair.scope
+    assert compared(masks[::-1], other.source, allow_different=True).pairs[0].scope == pair.scope
 
 
 def test_tied_weights_pair_by_any_of_their_names(tmp_path: Path) -> None:
@@ -175,18 +175,18 @@ def test_tied_weights_pair_by_any_of_their_names(tmp_path: Path) -> None:
     )
     apart = bench.mask({"model.embed_tokens.weight": after, "lm_head.weight": moved(embedding, 0.2, 2)})
     assert [row.aliases for row in one.tensors] == [("lm_head.weight",)]
-    assert only(measure_overlap([one, two], bench.source)).scope == {"tensors": 1, "coordinates": 640}
+    assert only(compared([one, two], bench.source)).scope == {"tensors": 1, "coordinates": 640}
     for masks in ([one, apart], [apart, one]):
         with pytest.raises(PairMismatchError, match=r"not the same in all masks: lm_head\.weight"):
-            measure_overlap(masks)
-        assert only(measure_overlap(masks, allow_different=True)).scope["coordinates"] == 640
+            compared(masks)
+        assert only(compared(masks, allow_different=True)).scope["coordinates"] == 640
 
 
 def test_a_wider_source_has_no_rounding_null(tmp_path: Path) -> None:
     source = {"a.weight": widened(bf16((64, 64), 1)), "b.weight": f16((64, 64), 2)}
     bench = Bench(tmp_path, source)
     target = {"a.weight": widened(moved(bf16((64, 64), 1), 0.3)), "b.weight": moved(source["b.weight"], 0.3)}
-    pair = only(measure_overlap([bench.mask(target), bench.random(0.2, 5)], bench.source))
+    pair = only(compared([bench.mask(target), bench.random(0.2, 5)], bench.source))
     assert pair.whole.nulls[MATCHED].expected is not None
     assert "F32" in pair.whole.nulls[ROUNDING].reason
     assert "F16" in pair.tensors["b.weight"].nulls[ROUNDING].reason
@@ -207,4 +207,4 @@ def test_a_mask_that_is_not_as_its_table_says_is_refused(bench: Bench, monkeypat
     monkeypatch.setattr(Artifact, "mask_bits", with_a_flip)
     for source in (None, bench.source):
         with pytest.raises(CorruptError, match=r"lm_head\.weight"):
-            measure_overlap(masks, source)
+            compared(masks, source)
