@@ -86,8 +86,3 @@ def same_files(one: Path, other: Path) -> bool:
     """Whether two folders hold the same files with the same bytes."""
     names = [sorted(p.relative_to(d).as_posix() for p in d.rglob("*") if p.is_file()) for d in (one, other)]
     return names[0] == names[1] and all((one / n).read_bytes() == (other / n).read_bytes() for n in names[0])
-
-
-def leftovers(folder: Path) -> list[str]:
-    """Hidden work folders in ``folder``, finished or not."""
-    return sorted(p.name for p in folder.iterdir() if p.name.startswith(".") and "maskreg" in p.name)

@@ -18,11 +18,20 @@ from tests.e2e.running import MASKREG, Person, big_pair, same_files
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory, programs: Path | None) -> Person:
-    """A user who has extracted ``opd``, and has its source and target at hand."""
+    """A user who has extracted ``opd`` and pushed it to ``lab``, and has its source and target at hand."""
     person = Person(tmp_path_factory.mktemp("person"), programs=programs)
     source, target = big_pair(person.home, 8, shards=1)
     person.run("extract", source, target, "--name", "opd")
+    person.run("remote", "add", "lab", (person.home / "lab").as_uri())
+    person.run("push", "opd")
     (person.home / "record.ndjson").write_text(person.run("pull", "opd"))
+    return person
+
+
+def another(stage: Person, home: Path, remote: str = "lab", url: str = "") -> Person:
+    """A user on another machine who knows a remote, by default the first user's."""
+    person = Person(home, programs=stage.programs)
+    person.run("remote", "add", remote, url or (stage.home / "lab").as_uri())
     return person
 
 
@@ -89,15 +98,9 @@ def test_an_address_out_of_a_pipe_is_never_opened(stage: Person, tmp_path: Path)
 
 
 def test_on_another_machine_the_named_remote_is_asked(stage: Person, tmp_path: Path) -> None:
-    url = (tmp_path / "remote").as_uri()
-    for person in (stage, colleague := Person(tmp_path / "colleague", programs=stage.programs)):
-        person.run("remote", "add", "lab", url)
-    try:
-        stage.run("push", "opd")
-        (colleague.home / "record.ndjson").write_text(stage.run("pull", "opd"))
-    finally:
-        stage.run("remote", "remove", "lab")
-    done = colleague.sh(f"maskreg apply --source '{stage.home / 'source'}' -o out < record.ndjson")
+    colleague = another(stage, tmp_path / "colleague")
+    record = stage.home / "record.ndjson"
+    done = colleague.sh(f"maskreg apply --source '{stage.home / 'source'}' -o out < '{record}'")
     assert done.returncode == 0, done.stderr
     assert same_files(colleague.home / "out", stage.home / "target")
 
@@ -105,14 +108,8 @@ def test_on_another_machine_the_named_remote_is_asked(stage: Person, tmp_path: P
 def test_only_the_delta_travels_into_a_pipe_where_there_is_one(stage: Person, tmp_path: Path) -> None:
     source, target = stage.home / "source", stage.home / "target"
     stage.run("extract", source, target, "--name", "mask", "--mask-only")
-    colleague = Person(tmp_path / "colleague", programs=stage.programs)
-    for person in (stage, colleague):
-        person.run("remote", "add", "lab", (tmp_path / "remote").as_uri())
-    try:
-        for name in ("opd", "mask"):
-            stage.run("push", name)
-    finally:
-        stage.run("remote", "remove", "lab")
+    stage.run("push", "mask")
+    colleague = another(stage, tmp_path / "colleague")
 
     def present(name: str) -> list[str]:
         return list(colleague.json("show", name)["present"])
@@ -133,15 +130,11 @@ def test_only_the_delta_travels_into_a_pipe_where_there_is_one(stage: Person, tm
 
 
 def test_what_is_passed_on_without_its_mask_says_so(stage: Person, tmp_path: Path) -> None:
-    first, second, third = (Person(tmp_path / name, programs=stage.programs) for name in ("first", "second", "third"))
-    for person, name in ((stage, "lab"), (first, "lab"), (second, "copies"), (third, "copies")):
-        person.run("remote", "add", name, (tmp_path / name).as_uri())
-    try:
-        stage.run("push", "opd")
-    finally:
-        stage.run("remote", "remove", "lab")
+    copies = (tmp_path / "copies").as_uri()
+    first = another(stage, tmp_path / "first")
+    second, third = (another(stage, tmp_path / name, "copies", copies) for name in ("second", "third"))
     assert first.sh("maskreg pull opd | cat").returncode == 0
-    first.run("remote", "add", "copies", (tmp_path / "copies").as_uri())
+    first.run("remote", "add", "copies", copies)
     passed = first.sh("maskreg push opd --remote copies")
     assert (passed.returncode, b"maskreg pull opd --only mask" in passed.stderr) == (0, True)
     refused = second.sh("maskreg pull opd > record")

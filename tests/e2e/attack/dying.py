@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from tests.e2e.attack.people import HANG_SECONDS, Hang, Said
 
@@ -33,97 +33,76 @@ class Ended:
     """How a forked command ended.
 
     Attributes:
-        killed: by SIGKILL; otherwise it ended by itself.
-        status: its exit code; -1 when it was killed.
-        points: how many points it passed; 0 when it was killed.
+        status: its exit code; the negative number of the signal that ended it.
+        points: how many points it passed, and what it printed when it failed; 0 and nothing when it was killed.
         seconds: how long it ran.
-        said: what it printed when it failed.
     """
 
-    killed: bool
     status: int
     points: int
-    seconds: float
     said: str
+    seconds: float
 
 
-def forked(command: Callable[[], Said], *, at: int = -1, after: float | None = None) -> Ended:
+def forked(command: Callable[[], Said], *, at: int = -1, after: float = HANG_SECONDS) -> Ended:
     """Run a command in a forked process.
 
     Args:
         command: runs it and returns what it said.
         at: number of the point at which it dies, from 0 on; none when negative.
-        after: seconds after which it is killed; never when None.
+        after: seconds after which it is killed.
 
     Raises:
         Hang: it did not end.
     """
     readable, writable = os.pipe()
     start = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        _live_and_die(command, at, writable)
+    pid = in_background(command, at=at, report=writable)
     os.close(writable)
-    try:
-        if after is not None:
-            _wait(readable, after)
-            os.kill(child, signal.SIGKILL)
-        elif not _wait(readable, HANG_SECONDS):
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise Hang(f"no end after {HANG_SECONDS} seconds")
-        _, status = os.waitpid(child, 0)
-        report = os.read(readable, 1 << 16).decode()
-    finally:
-        os.close(readable)
-    seconds = time.monotonic() - start
-    if os.WIFSIGNALED(status) and not report:
-        return Ended(True, -1, 0, seconds, "")
-    points, exit_code, said = report.split("\n", 2)
-    return Ended(False, int(exit_code), int(points), seconds, said)
+    with os.fdopen(readable) as reports:
+        # The end of the process counts as well.
+        has_ended = select.select([reports], [], [], after)[0]
+        os.kill(pid, signal.SIGKILL)
+        killed = exit_code(pid)
+        points, status, said = (reports.read() or f"0\n{killed}\n").split("\n", 2)
+    if not has_ended and after == HANG_SECONDS:
+        raise Hang(f"no end after {after} seconds")
+    return Ended(int(status), int(points), said, time.monotonic() - start)
 
 
-def in_background(command: Callable[[], Said], *, at: int = -1) -> int:
-    """Run a command in a forked process, which dies at a point if one is given; gives its process id."""
+def in_background(command: Callable[[], Said], *, at: int = -1, report: int | None = None) -> int:
+    """Run a command in a forked process, which dies at a point if one is given.
+
+    Args:
+        command: runs it and returns what it said.
+        at: number of the point, from 0 on; none when negative.
+        report: a pipe that is told the number of points, the exit code and, of a failure, what was said.
+
+    Returns:
+        The number of the process.
+    """
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            if at >= 0:
-                _Points(at)
+            points = _Points(at)
             said = command()
-            status = said.status
-            if status not in (0, 69):
+            points.at, status = -1, said.status
+            if report is not None:
+                os.write(report, f"{points.passed}\n{status}\n{said if status else ''}"[:4000].encode())
+            elif status not in (0, 69):
                 print(said, file=sys.stderr)
         except BaseException:
             traceback.print_exc()
         finally:
+            # Nothing of the parent's is to be flushed or closed here.
             os._exit(status)
     return pid
 
 
 def exit_code(pid: int) -> int:
-    """Wait for a command in a forked process; gives the negative number of the signal that ended it."""
+    """Wait for a process; gives its exit code, or the negative number of the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def _wait(handle: int, seconds: float) -> bool:
-    """Whether something can be read in time; the end of the process counts."""
-    return bool(select.select([handle], [], [], seconds)[0])
-
-
-def _live_and_die(command: Callable[[], Said], at: int, report: int) -> NoReturn:
-    status = 1
-    try:
-        points = _Points(at)
-        said = command()
-        points.at = -1
-        text = str(said) if said.status else ""
-        os.write(report, f"{points.passed}\n{said.status}\n{text[:4000]}".encode())
-        status = 0
-    finally:
-        # Nothing of the parent's is to be flushed or closed here.
-        os._exit(status)
 
 
 class _Points:

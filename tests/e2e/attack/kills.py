@@ -72,7 +72,7 @@ class Killed:
     def __init__(self, stage: Stage, writer: Writer, world: World) -> None:
         self.stage = stage
         self.writer = writer
-        self.member = writer.who(stage)
+        self.member: Member = getattr(stage, writer.who)
         self.reset(world)
         writer.before(stage)
         self.world = {name: contents(stage.folder / name) for name in FOLDERS}
@@ -98,12 +98,12 @@ class Killed:
         self.reset(self.world)
         if rng.random() < 0.5:
             after = rng.uniform(0, 1.1) * self.seconds
-            how, killed = f"after {after:.4f} s", forked(self.command, after=after).killed
+            how, ended = f"after {after:.4f} s", forked(self.command, after=after)
         else:
             at = rng.randrange(self.points)
             how = f"at point {at} of {self.points}"
-            killed = forked(self.command, at=at).killed
-        tally.counts[f"{self.writer.name}: {'killed' if killed else 'was done'}"] += 1
+            ended = forked(self.command, at=at)
+        tally.counts[f"{self.writer.name}: {'killed' if ended.status < 0 else 'was done'}"] += 1
         tally.faults += [f"{self.writer.name}, killed {how}: {fault}" for fault in self.faults()]
 
     def faults(self) -> Iterator[str]:
