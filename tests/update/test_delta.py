@@ -78,12 +78,6 @@ class TestDelta:
             Delta(artifact)
         assert "with its values" in caught.value.hint
 
-    def test_the_way_back_needs_its_part(self, tmp_path: Path) -> None:
-        artifact = extracted(tmp_path / "root", *opened(tmp_path, *edge_pair()))
-        with pytest.raises(PartAbsentError, match="no reverse part") as caught:
-            Delta(artifact, revert=True)
-        assert caught.value.facts["absent"] == "reverse"
-
 
 def reading(data: bytes) -> Payload:
     return lambda buffers: np.frombuffer(data, np.uint8)

@@ -87,12 +87,14 @@ def local_readers(stage: Stage) -> list[Reader]:
         Reader("doctor", "ada", ("doctor", "--json")),
         Reader("gc", "ada", ("gc", "--dry-run", "--grace", "0s", "--json")),
         Reader("pull", "ada", ("pull", "rlvr"), stage.artifact(stage.ada, "rlvr")),
-        Reader("apply pipe", "ada", ("apply", "-", "--source", stage.source, "-o", out), out, _pipe(stage)),
+        Reader(
+            "apply pipe",
+            "ada",
+            ("apply", "-", "--source", stage.source, "-o", out),
+            out,
+            stage.ada.home / "pull.ndjson",
+        ),
     ]
-
-
-def _pipe(stage: Stage) -> Path:
-    return stage.ada.home / "pull.ndjson"
 
 
 def remote_readers(stage: Stage) -> list[Reader]:
@@ -154,7 +156,8 @@ def verdict(sound: Answer, damaged: Answer, names: set[str]) -> str:
         return f"crashed with exit {said.status}"
     if said.status == usual.status and _data(said) == _data(usual):
         return "same" if damaged.effect == sound.effect else "silently made something else"
-    fresh = _new_lines(said.err, usual.err) + (said.out if said.status else "")
+    known = usual.err.splitlines()
+    fresh = "\n".join(line for line in said.err.splitlines() if line not in known) + (said.out if said.status else "")
     named = any(name in fresh for name in names)
     if said.status == 0 and usual.status == 0:
         if damaged.effect != sound.effect:
@@ -167,11 +170,6 @@ def verdict(sound: Answer, damaged: Answer, names: set[str]) -> str:
     if damaged.effect not in (None, sound.effect):
         return "made something, and failed"
     return "refused" if named else "refused, and does not say what is damaged"
-
-
-def _new_lines(text: str, usual: str) -> str:
-    known = set(usual.splitlines())
-    return "\n".join(line for line in text.splitlines() if line not in known)
 
 
 def _data(said: Said) -> str:

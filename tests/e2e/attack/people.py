@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 from unittest.mock import patch
 
@@ -100,15 +99,15 @@ class Member:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    def hang(signum: int, frame: FrameType | None) -> NoReturn:
+    def hang(*_: object) -> NoReturn:
         raise Hang(f"no end after {HANG_SECONDS} seconds")
 
     before = signal.signal(signal.SIGALRM, hang)
-    signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
+    signal.alarm(HANG_SECONDS)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
 
 
