@@ -83,7 +83,7 @@ def test_a_record_before_a_kill_is_refused(stage: Person) -> None:
 
 
 def test_a_record_of_another_digest_is_refused(stage: Person) -> None:
-    (stage.home / "bad.ndjson").write_text(_record(stage, digest="sha256:" + "0" * 64))
+    (stage.home / "bad.ndjson").write_text(_record(stage, digest="sha256:" + "0" * 64, remote=""))
     told = _refused(stage, "maskreg apply -o out < bad.ndjson")
     assert "the record says that opd is sha256:000000000000" in told
 
