@@ -14,7 +14,7 @@ from maskreg_cli.main import COMMANDS, cli
 from maskreg_cli.output import Output
 
 from maskreg.errors import UsageError
-from tests.repository import modules, tree
+from tests.repository import ROOT, modules, tree
 
 NO_COMMANDS = frozenset({"defines", "needs", "reads", "schema", "was", "x1"})
 """Words after ``maskreg`` in prose; ``x1`` is the name of the command itself."""
@@ -31,6 +31,7 @@ FACTS = {
 }
 """What stands for facts in the table of next steps; a word for any other."""
 
+_NAMED = re.compile(r"\bmaskreg [a-z]")
 _FACT = re.compile(r"\{(\w+)\}")
 _COMMAND = re.compile(r"\bmaskreg ([a-z]\w*)((?: (?!maskreg)[^;|&()\n` ]*)*)(`?)")
 _DIGEST = re.compile(r"@DIGEST|@x1|@sha256:<64 hex>")
@@ -60,10 +61,13 @@ def mentions() -> tuple[tuple[str, str], ...]:
 def _mentions() -> Iterator[tuple[str, str]]:
     """Where a command is named, and what follows ``maskreg``, with ``x1`` for what is filled in."""
     for path in modules("maskreg", "cli"):
-        docs = {id(text) for node in ast.walk(tree(path)) if (text := docstring(node)) is not None}
-        inside = {id(part) for node in ast.walk(tree(path)) if isinstance(node, ast.JoinedStr) for part in node.values}
+        if not _NAMED.search((ROOT / path).read_text()):
+            continue
+        nodes = list(ast.walk(tree(path)))
+        docs = {id(text) for node in nodes if (text := docstring(node)) is not None}
+        inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
         left_out = docs | inside
-        for node in ast.walk(tree(path)):
+        for node in nodes:
             if id(node) in left_out:
                 continue
             for match in _COMMAND.finditer(filled(node)):

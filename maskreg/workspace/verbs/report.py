@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from maskreg.checkpoint.roles import Selection
 from maskreg.disk import filling, replacing
-from maskreg.errors import NotFoundError, UsageError
+from maskreg.errors import NotFoundError, OutputExistsError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
 from maskreg.version import __version__
@@ -94,6 +94,8 @@ def report(
     require_libraries()
     if Path(out).suffix.lower() not in ("", ".html", ".htm"):
         raise UsageError(f"{out}: a report is a page of HTML", hint=f"write {Path(out).with_suffix('.html')}")
+    if plots and Path(plots).is_file():
+        raise OutputExistsError(plots, reason="and is not a folder", hint=f"write {Path(plots).with_suffix('')}-plots")
     spec, find = spec_of(options)
     with opened(workspace) as space:
         named = space.find(artifact)

@@ -94,12 +94,6 @@ def test_each_filter_leaves_as_many_names_as_it_says(client: TestClient, address
         assert len(names(client, unescape(link), token)) == int(number), link
 
 
-def test_headers_sort_both_ways(client: TestClient) -> None:
-    link = re.search(r'aria-sort="descending"><a href="([^"]+)"', client.get("/?sort=size").text)
-    assert link is not None
-    assert names(client, unescape(link[1])) == names(client, "/?sort=size:asc") != names(client, "/?sort=size")
-
-
 @pytest.mark.parametrize(
     "query",
     [
