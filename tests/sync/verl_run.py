@@ -1,12 +1,14 @@
-"""A run of verl on Ray without GPUs: a trainer of two processes, sharded by FSDP2, and two rollout workers.
+"""A run of verl on Ray without GPUs: a trainer of two processes, sharded by FSDP2, and two of verl's servers of vLLM.
 
 python tests/sync/verl_run.py OPTIONS: prints what each sync gave, as JSON.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,8 @@ from verl.single_controller.base.decorator import Dispatch, register
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 from verl.utils.distributed import initialize_global_process_group_ray
 from verl.utils.import_utils import import_external_libs
-from verl.workers.config import CheckpointEngineConfig, RolloutConfig
-from verl.workers.rollout import BaseRollout
-from verl.workers.rollout.utils import ensure_async_iterator
+from verl.workers.config import CheckpointEngineConfig, HFModelConfig, RolloutConfig
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
 Weights = dict[str, bytes]
 
@@ -70,48 +71,51 @@ class Trainer(Worker):  # type: ignore[misc]
             yield name, tensor.full_tensor()
 
 
-class Loaded(BaseRollout):  # type: ignore[misc]
-    """An engine that keeps what it is handed."""
+class Server(vLLMHttpServer):  # type: ignore[misc]
+    """verl 0.9.1's, which is made for vLLM 0.24; later ones call the argument of a pause otherwise."""
 
-    replica_rank = 0
-    is_leader_rank = True
+    async def run_server(self, args: Any) -> None:
+        await super().run_server(args)
+        pause = self.engine.pause_generation
 
-    def __init__(self) -> None:
-        self.weights: Weights = {}
+        def pause_generation(*, wait_for_inflight_requests: bool, **how: Any) -> Any:
+            return pause(mode="wait" if wait_for_inflight_requests else "abort", **how)
 
-    async def resume(self, tags: list[str]) -> None: ...
-
-    async def release(self) -> None: ...
-
-    async def update_weights(self, weights: Any, wire_format: str = "named_tensors", **_: Any) -> None:
-        assert wire_format == "named_tensors"
-        self.weights = as_bytes({name: tensor.clone() async for name, tensor in ensure_async_iterator(weights)})
+        self.engine.pause_generation = pause_generation
 
 
-class RolloutWorker(CheckpointEngineWorker):  # type: ignore[misc]
-    """verl's, and what its engine was handed."""
+class Replica(vLLMReplica):  # type: ignore[misc]
+    """verl's, of one server with one worker."""
 
-    def __init__(self, config: RolloutConfig) -> None:
-        super().__init__(config, None, Loaded())
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.server_class = ray.remote(Server)
 
-    @everywhere  # type: ignore[untyped-decorator]
-    def weights(self) -> Any:
-        return self.server_adapter.weights
+    def weights(self, folder: Path) -> Weights:
+        """The weights that vLLM has, by its names."""
+        path = folder / f"kept-{self.replica_rank}.pt"
+        ray.get(self.server_handle.collective_rpc.remote("keep", args=(str(path),)))
+        return as_bytes(torch.load(path))
+
+    def log_probabilities(self) -> tuple[list[float], int]:
+        """Of what it generates, and the step that verl says its weights are of."""
+        how = {"temperature": 0.0, "logprobs": True, "max_tokens": 6}
+        output = ray.get(self.server_handle.generate.remote([2, 3, 4], how, uuid.uuid4().hex))
+        return output.log_probs, output.extra_fields["global_steps"]
 
 
-class Replica:
-    """Rollout workers of one server, which has no requests."""
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
-    def __init__(self, workers: list[Any]) -> None:
-        self.workers = workers
 
-    async def abort_all_requests(self, **_: Any) -> None: ...
-
-    async def release_kv_cache(self) -> None: ...
-
-    async def resume_kv_cache(self) -> None: ...
-
-    async def resume_generation(self) -> None: ...
+def found(kept: Weights, wanted: Weights) -> list[str]:
+    """The names of the weights that vLLM has as they are wanted; it fuses some, and pads the vocabulary."""
+    names = []
+    for name, bits in kept.items():
+        fused = next((fused for fused in FUSED if fused in name), "")
+        own = [name.replace(fused, part) for part in FUSED.get(fused, ("",))]
+        if bits.startswith(b"".join(wanted[each] for each in own)):
+            names += own
+    return sorted(names)
 
 
 def as_bytes(weights: dict[str, torch.Tensor]) -> Weights:
@@ -125,17 +129,42 @@ def group(kind: type, count: int, *args: Any) -> RayWorkerGroup:
     return RayWorkerGroup(pool, RayClassWithInitArgs(ray.remote(kind), *args), device_name="cpu")
 
 
+async def started(engine: CheckpointEngineConfig, count: int) -> list[Replica]:
+    """Servers of their own, which begin with random weights."""
+    config = RolloutConfig(
+        name="vllm",
+        checkpoint_engine=engine,
+        engine_kwargs={"vllm": {"worker_extension_cls": "tests.sync.verl_worker.Extension"}},
+        tensor_model_parallel_size=1,
+        enforce_eager=True,
+        enable_sleep_mode=False,
+        free_cache_engine=False,
+        max_model_len=64,
+        max_num_seqs=4,
+        max_num_batched_tokens=64,
+    )
+    model = HFModelConfig(path=engine.engine_kwargs[engine.backend]["source"])
+    replicas = [Replica(rank, config, model, gpus_per_node=1) for rank in range(count)]
+    await asyncio.gather(*(replica.init_standalone() for replica in replicas))
+    return replicas
+
+
 def main(engine: CheckpointEngineConfig, away: Path) -> None:
     """Sync, train and sync again, three times; then once while the remote is away."""
-    trainer, rollout = group(Trainer, 2, engine), group(RolloutWorker, 2, RolloutConfig(checkpoint_engine=engine))
-    manager = CheckpointEngineManager(engine, trainer, [Replica([worker]) for worker in rollout.workers])
+    trainer = group(Trainer, 2, engine)
+    replicas = asyncio.run(started(engine, 2))
+    manager = CheckpointEngineManager(engine, trainer, replicas)
     for step in range(3):
         figures = manager.update_weights(global_steps=step)
         wanted = trainer.weights()[0]
-        same = [got.items() <= wanted.items() and sorted(got) for got in rollout.weights()]
-        print(json.dumps({"figures": figures, "same": same}), flush=True)
+        same = [found(replica.weights(away.parent), wanted) for replica in replicas]
+        generated = [replica.log_probabilities() for replica in replicas]
+        print(json.dumps({"figures": figures, "same": same, "generated": generated}), flush=True)
         trainer.train(step)
     away.rename(away.with_suffix(".away"))
+    workers = [worker for replica in replicas for worker in replica.workers]
+    init = RayClassWithInitArgs(ray.remote(CheckpointEngineWorker))
+    rollout = RayWorkerGroup(worker_handles=workers, ray_cls_with_init=init)
     manager.build_process_group(rollout)
     for future in trainer.update_weights() + rollout.update_weights():
         try:
@@ -145,6 +174,6 @@ def main(engine: CheckpointEngineConfig, away: Path) -> None:
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=99, include_dashboard=False)
+    ray.init(num_cpus=99, num_gpus=2, include_dashboard=False, log_to_driver=False)
     main(CheckpointEngineConfig(**json.loads(sys.argv[1])), Path(sys.argv[2]))
     ray.shutdown()
