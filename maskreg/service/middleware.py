@@ -130,7 +130,7 @@ class Bounded:
             except TimeoutError as error:
                 raise SlowError(
                     f"the body stopped coming: less than {_PROGRESS >> 10} KiB in {PATIENCE_S:g} seconds",
-                    hint="send it again; the operator can let the server wait longer",
+                    hint="send it again",
                 ) from error
             whole = not message.get("more_body", False)
             size += len(message.get("body", b""))
