@@ -21,7 +21,7 @@ from tests.codec.samples import samples
 
 ROOT = Path(__file__).parent.parent.parent
 
-BLOCKS = 600
+BLOCKS = 300
 
 
 @pytest.fixture(scope="module")
