@@ -62,7 +62,7 @@ def test_a_kill_leaves_nothing_torn(on_disk: Stage) -> None:
     assert any(what.endswith(": killed") for what in tally.counts)
 
 
-KILLED = ("extract", "push moved", "pull repair", "apply force", "rm", "gc remote", "db rebuild")
+KILLED = ("extract", "push moved", "pull repair", "apply force", "gc remote", "db rebuild")
 """Commands of which each leaves something else behind when it is killed."""
 
 OTHERS = {

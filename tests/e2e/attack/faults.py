@@ -184,7 +184,7 @@ class Rounds:
             if not self._belief.allows(tag, heads.get(tag)):
                 yield f"{tag} is {heads.get(tag)}, not one of {self._belief.possible.get(tag)}"
         said = [ada.run("verify", "--all", "--remote", "team"), ada.run("gc", "--remote", "team", "--grace", "0s")]
-        for tag in (tag for tag, digest in heads.items() if digest):
+        for tag in {digest: tag for tag, digest in heads.items() if digest}.values():
             said += [eve.run("pull", tag), eve.run("verify", tag)]
         yield from (str(one) for one in said if one.status)
         with patch.dict(os.environ, ada.variables), self._remote() as remote:
