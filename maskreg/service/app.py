@@ -120,18 +120,18 @@ def routers() -> Iterator[tuple[str, APIRouter]]:
                 yield prefix, router
 
 
-_INCLUDED: dict[int, APIRouter] = {}
-"""By the identity of each router, one that includes it, for all applications of a process."""
+_PREPARED: dict[int, tuple[APIRouter, list[BaseRoute]]] = {}
+"""Routers, by identity because they have no hash, each with its routes."""
 
 
-def _included(prefix: str, router: APIRouter) -> list[BaseRoute]:
-    if id(router) not in _INCLUDED:
+def _routes(prefix: str, router: APIRouter) -> list[BaseRoute]:
+    # To prepare them takes longer than all else of an application, so a process does it once.
+    if id(router) not in _PREPARED:
         access.describe(router)
-        # To prepare its routes takes longer than anything else of an application.
         parent = APIRouter()
         parent.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
-        _INCLUDED[id(router)] = parent
-    return _INCLUDED[id(router)].routes
+        _PREPARED[id(router)] = router, parent.routes
+    return _PREPARED[id(router)][1]
 
 
 def create_app(service: Service) -> FastAPI:
@@ -153,7 +153,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     app.state.readiness = Readiness.of(service)
     for prefix, router in routers():
-        app.router.routes += _included(prefix, router)
+        app.router.routes += _routes(prefix, router)
     problems.install(app, error_page)
     app.add_middleware(access.Recorded, accounts=service.accounts)
     app.add_middleware(Bounded, uploads=f"{API}/objects/")

@@ -354,7 +354,10 @@ class _Model(Weights):
 
         start, brought = self.processes.together(lambda: self._brought(run, head))
         deltas = [(artifact, revert) for artifact, revert in brought.artifacts]
-        opened = lambda: [Delta(artifact, revert=revert) for artifact, revert in deltas]  # noqa: E731
+
+        def opened() -> list[Delta]:
+            return [Delta(artifact, revert=revert) for artifact, revert in deltas]
+
         staged = stage(self._model, opened, jobs=self._jobs, folder=self._folder) if deltas else None
         self.root = start
 
