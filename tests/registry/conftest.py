@@ -17,7 +17,7 @@ from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.push import push
 from maskreg.settings import Settings
-from maskreg.store import FileStore
+from maskreg.store import FileStore, Store
 from tests.artifact.making import pair, write
 from tests.store.memory import MemoryStore
 
@@ -43,6 +43,19 @@ class Heard:
             self.done += n_bytes
 
 
+def root_of(registry: Registry) -> Path:
+    assert isinstance(registry.store, FileStore)
+    return registry.store.root
+
+
+def copy_artifact(digest: Digest, source: Path, target: Registry) -> None:
+    shutil.copytree(source / artifact_prefix(digest), root_of(target) / artifact_prefix(digest))
+
+
+def over(store: Store) -> Registry:
+    return Registry(store, name="lab", by="ada@here")
+
+
 def objects(registry: Registry, digest: Digest) -> dict[str, bytes]:
     prefix = artifact_prefix(digest)
     return {
@@ -62,10 +75,9 @@ def new_local(home: Path, *, by: str = "ada@here") -> Registry:
 
 
 def age(registry: Registry, days: float, digest: Digest) -> None:
-    assert isinstance(registry.store, FileStore)
     then = time.time() - days * 86_400
-    for info in registry.store.list(artifact_prefix(digest)):
-        os.utime(registry.store.path(info.key), (then, then))
+    for path in (root_of(registry) / artifact_prefix(digest)).rglob("*"):
+        os.utime(path, (then, then))
 
 
 @pytest.fixture(scope="session")
@@ -90,21 +102,21 @@ def local(tmp_path: Path) -> Iterator[Registry]:
 @pytest.fixture
 def digest(local: Registry, made: tuple[Path, Digest]) -> Digest:
     """The artifact that ``REF`` names in the local registry."""
-    assert local.root is not None
-    shutil.copytree(made[0] / artifact_prefix(made[1]), local.root / artifact_prefix(made[1]))
+    copy_artifact(made[1], made[0], local)
     local.publish(REF, made[1], card=CARD)
     return made[1]
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits for a garbage collection."""
+    """No test waits for a garbage collection, or for a listing."""
     monkeypatch.setattr("maskreg.registry.settle.PATIENCE_S", 0)
+    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
 
 
 @pytest.fixture
 def remote() -> Registry:
-    return Registry(MemoryStore(), name="lab", by="ada@here")
+    return over(MemoryStore())
 
 
 @pytest.fixture
@@ -117,5 +129,4 @@ def pushed(local: Registry, remote: Registry, digest: Digest) -> Digest:
 @pytest.fixture
 def other(local: Registry) -> Digest:
     """Another artifact in the local registry, without a name."""
-    assert local.root is not None
-    return write(local.root, pair(1), parts=("mask", "delta"))
+    return write(root_of(local), pair(1), parts=("mask", "delta"))

@@ -16,6 +16,7 @@ from maskreg.signature import PrivateKey, signed
 from maskreg.store import Store
 from maskreg.store.entry import RefEntry, entry_key
 from maskreg.store.reflog import RefLog
+from tests.registry.conftest import over
 from tests.store.memory import MemoryStore
 
 REF = Ref.parse("team/qwen3-8b-opd:v3")
@@ -32,12 +33,8 @@ class Reader(Registry):
         super().__init__(store, name="lab", by="bob@there", witness=witness)
 
 
-def owner(store: Store) -> Registry:
-    return Registry(store, name="lab", by="ada@here")
-
-
 def move(store: Store, digest: Digest | None, ref: Ref = REF) -> RefEntry:
-    registry = owner(store)
+    registry = over(store)
     return registry.append(ref, digest, card=Card(), after=registry.head(ref))
 
 
@@ -85,11 +82,12 @@ def set_to(registry: Registry, digest: Digest | None, ref: Ref = REF) -> RefEntr
     return registry.append(ref, digest, card=Card(), after=registry.head(ref))
 
 
-def signed_store() -> MemoryStore:
-    """A project with a key, and a tag with one entry from before and two signed ones."""
+def signed_store(*others: Ref) -> MemoryStore:
+    """A project with a key, and a tag with one entry from before and two signed ones; others have the former alone."""
     store = MemoryStore()
     ada = writer(store, KEY)
-    set_to(ada, A)
+    for ref in (REF, *others):
+        set_to(ada, A, ref)
     sign_project(store)
     set_to(ada, B)
     set_to(ada, C)
@@ -114,4 +112,12 @@ def copy(source: Store, target: Store, prefix: str = "") -> None:
     """What is in one store into another, and nothing else below the prefix."""
     target.delete([info.key for info in list(target.list(prefix))])
     for info in list(source.list(prefix)):
-        target.put(info.key, source.get(info.key, max_bytes=1 << 20))
+        target.put(info.key, source.get(info.key, max_bytes=MAX))
+
+
+def snapshot(store: Store) -> MemoryStore:
+    """The store as it is now, at the same address."""
+    copied = MemoryStore()
+    copied.url = store.url
+    copy(store, copied)
+    return copied

@@ -28,9 +28,9 @@ from maskreg.settings import Remote
 from maskreg.store import FileStore
 from maskreg.store.entry import NAMES, REFS, back_reference_key, entry_key
 from tests.artifact.making import pair, write
-from tests.registry.conftest import CARD, REF, age
+from tests.registry.conftest import CARD, REF, age, over, root_of
 from tests.store.memory import MemoryStore
-from tests.store.wrapped import Censored, Steps, Wrapped
+from tests.store.wrapped import Censored, Steps
 
 NOW = timedelta(0)
 
@@ -62,12 +62,9 @@ def test_a_named_artifact_stays_although_no_catalog_knows_it(local: Registry, di
 
 def test_one_object_that_is_young_keeps_the_rest(local: Registry, other: Digest) -> None:
     age(local, 30, other)
-    assert isinstance(local.store, FileStore)
-    local.store.path(artifact_prefix(other) + "tensors.json").touch()
+    (root_of(local) / artifact_prefix(other) / "tensors.json").touch()
     assert collect(local).collected == ()
-
-
-def test_pieces_without_a_manifest_go(local: Registry, other: Digest) -> None:
+    # Pieces without a manifest go as a whole does.
     local.store.delete([artifact_prefix(other) + MANIFEST])
     assert collect(local).collected == ()
     age(local, 8, other)
@@ -81,40 +78,28 @@ def test_what_has_a_name_stays_even_without_a_manifest(local: Registry, digest: 
     assert list(local.store.list(artifact_prefix(digest)))
 
 
-def test_the_grace_period_also_runs_from_the_removal(local: Registry, digest: Digest) -> None:
-    age(local, 30, digest)
-    remove(local, REF)
-    assert collect(local).collected == ()
-    restore(local, REF)
-    remove(local, REF)
-    age(local, 30, digest)
-    assert [gone.digest for gone in collect(local, NOW).collected] == [digest]
-    with pytest.raises(NotFoundError):
-        restore(local, REF)
-
-
 def test_the_grace_period_runs_from_the_removal_by_the_stores_clock(
     local: Registry, digest: Digest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) - timedelta(days=30)
+
     age(local, 30, digest)
-    set_clock(monkeypatch, days=-30)
-    remove(local, REF)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr("maskreg.store.reflog.datetime", Wrong)
+        remove(local, REF)
     assert local.history(REF)[-1].at < datetime.now(UTC) - timedelta(days=29)
     assert collect(local).collected == ()
     restore(local, REF)
     assert verify(local, REF).ok
-
-
-def set_clock(monkeypatch: pytest.MonkeyPatch, *, days: float) -> None:
-    """The writer's clock goes wrong by so much."""
-
-    class Wrong(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-            return datetime.now(tz) + timedelta(days=days)
-
-    monkeypatch.setattr("maskreg.store.reflog.datetime", Wrong)
+    remove(local, REF)
+    age(local, 30, digest)
+    assert collect(local).collected == ()
+    assert [gone.digest for gone in collect(local, NOW).collected] == [digest]
+    with pytest.raises(NotFoundError):
+        restore(local, REF)
 
 
 def test_the_grace_period_also_runs_from_the_move(local: Registry, digest: Digest, other: Digest) -> None:
@@ -166,8 +151,7 @@ def damage(registry: Registry, ref: Ref) -> str:
 
 
 def test_a_damaged_name_spares_what_it_may_name_and_nothing_else(local: Registry, digest: Digest) -> None:
-    assert local.root is not None
-    given_up, lost = (write(local.root, pair(seed), parts=("mask", "delta")) for seed in (1, 2))
+    given_up, lost = (write(root_of(local), pair(seed), parts=("mask", "delta")) for seed in (1, 2))
     other = Ref.parse("other")
     local.publish(other, given_up, card=CARD)
     remove(local, other)
@@ -212,15 +196,6 @@ def test_a_name_with_a_missing_entry_spares_what_it_may_name(local: Registry, di
 
 
 NAMED = 20
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
-
-
-def over(store: Steps | Wrapped | MemoryStore) -> Registry:
-    return Registry(store, name="lab", by="ada@here")
 
 
 def put_artifact(store: MemoryStore, number: int) -> Digest:
@@ -448,9 +423,8 @@ DEAD = f"{socket.gethostname()}-{2**22 + 1}-abc"
 def test_what_interrupted_work_left_goes(
     local: Registry, digest: Digest, place: str, days: float, grace: timedelta, goes: bool
 ) -> None:
-    assert local.root is not None
     alive = f"{socket.gethostname()}-{os.getpid()}-abc"
-    left = debris(local.root, place.format(artifact=digest.hex, alive=alive), days=days)
+    left = debris(root_of(local), place.format(artifact=digest.hex, alive=alive), days=days)
     rehearsed = collect(local, grace, dry_run=True)
     assert left.exists()
     report = collect(local, grace)
@@ -460,11 +434,10 @@ def test_what_interrupted_work_left_goes(
 
 
 def test_debris_that_is_a_link_is_not_followed(local: Registry, digest: Digest, tmp_path: Path) -> None:
-    assert local.root is not None
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.tex").write_text("years")
-    (local.root / "staging").mkdir(exist_ok=True)
-    (local.root / "staging" / "link").symlink_to(precious)
+    (root_of(local) / "staging").mkdir(exist_ok=True)
+    (root_of(local) / "staging" / "link").symlink_to(precious)
     collect(local, NOW)
     assert (precious / "thesis.tex").exists()

@@ -15,7 +15,7 @@ from maskreg.registry.signing import create_key, refresh, refresh_due, rotate_ke
 from maskreg.signature import PrivateKey
 from maskreg.store import Store
 from maskreg.store.entry import entry_key
-from tests.registry.meddling import EVES, KEY, MAX, NEXT, REF, A, B, C, copy, reader, set_to, writer
+from tests.registry.meddling import EVES, KEY, MAX, NEXT, REF, A, B, C, copy, reader, set_to, snapshot, writer
 from tests.store.memory import MemoryStore
 
 OTHER = Ref.parse("team/qwen3-8b-rlvr:v3")
@@ -55,12 +55,6 @@ def store(time: Time) -> MemoryStore:
 def at(time: Time, registry: Registry) -> Registry:
     registry.trust.clock = time
     return registry
-
-
-def snapshot(store: Store) -> MemoryStore:
-    copied = MemoryStore()
-    copy(store, copied)
-    return copied
 
 
 def test_an_old_state_is_refused_when_its_date_is_too_old(store: MemoryStore, time: Time) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from maskreg_cli.next_step import next_step
@@ -24,21 +25,21 @@ from maskreg.registry.tags import annotate, remove, tag
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
 from maskreg.store.entry import entry_key
-from tests.registry.conftest import REF, new_local
+from tests.registry.conftest import REF, new_local, root_of
 from tests.store.wrapped import Censored
 
 NAMES = {"qwen3-8b-opd", "second", "third"}
+SECOND = Ref.parse("second")
 
 
 @pytest.fixture
 def home(local: Registry, digest: Digest) -> Path:
     """The home of a registry with two names, without its catalog."""
-    assert local.root is not None
-    tag(local, REF, Ref.parse("second"))
+    tag(local, REF, SECOND)
     local.close()
-    for path in local.root.glob("catalog.db*"):
+    for path in root_of(local).glob("catalog.db*"):
         path.unlink()
-    return local.root
+    return root_of(local)
 
 
 def found(registry: Registry) -> set[str]:
@@ -64,17 +65,11 @@ def test_filling_that_breaks_off_is_done_by_the_next(home: Path, monkeypatch: py
         assert found(second) == NAMES - {"third"}
 
 
-def damage_entry(registry: Registry) -> str:
-    key = f"refs/{Ref.parse('second').path}/{1:020d}.json"
-    data = registry.store.get(key, max_bytes=1 << 20)
-    registry.store.put(key, data.replace(b"ada@here", b"eve@here"))
-    return key
-
-
 def test_search_without_a_catalog_names_the_damaged_entry(local: Registry, home: Path, remote: Registry) -> None:
     push(local, remote, REF)
-    push(local, remote, Ref.parse("second"))
-    damage_entry(remote)
+    push(local, remote, SECOND)
+    key = entry_key(SECOND, 1)
+    remote.store.put(key, remote.store.get(key, max_bytes=1 << 20).replace(b"ada@here", b"eve@here"))
     assert found(remote) == {REF.name}
     assert [name.ref for name in remote.search(Query()).left_out] == ["second"]
 
@@ -85,66 +80,65 @@ def test_a_name_whose_writer_died_before_it_indexed_it_is_found(home: Path, monk
         with monkeypatch.context() as patched:
             patched.setattr("maskreg.registry.index.Index.note", lambda *_: None)
             tag(first, REF, Ref.parse("third"))
-            remove(first, Ref.parse("second"))
+            remove(first, SECOND)
     with new_local(home) as later:
         assert found(later) == {"qwen3-8b-opd", "third"}
         assert later.search(Query()).left_out == ()
 
 
 def test_a_local_name_that_went_back_is_refused_where_it_is_used(home: Path) -> None:
-    second = Ref.parse("second")
     with new_local(home) as first:
         assert found(first) == NAMES - {"third"}
-        annotate(first, second, {"license": "mit"})
-        first.store.delete([f"refs/{second.path}/{2:020d}.json"])
+        annotate(first, SECOND, {"license": "mit"})
+        first.store.delete([entry_key(SECOND, 2)])
     with new_local(home) as later:
         with pytest.raises(CorruptError, match=r"entry 2 of second is in the catalog, .*whose latest is entry 1"):
-            later.resolve(second)
+            later.resolve(SECOND)
         later.index.rebuild()
-        assert later.resolve(second).card.license == "apache-2.0"
+        assert later.resolve(SECOND).card.license == "apache-2.0"
 
 
-def test_a_list_of_a_remote_leaves_out_what_went_back(home: Path, tmp_path: Path) -> None:
-    second = Ref.parse("second")
+@pytest.fixture
+def lab(home: Path, tmp_path: Path) -> Iterator[Registry]:
+    """A remote that has both names, as this machine remembers."""
     settings = Settings(home=home, config_path=tmp_path / "config.toml")
     (tmp_path / "lab").mkdir()
     with new_local(home) as ada, Registry.remote(Remote("lab", f"file://{tmp_path}/lab"), settings) as lab:
-        push(ada, lab, REF)
-        push(ada, lab, second)
-        lab.store.delete([f"refs/{second.path}/{1:020d}.json"])
-        search = lab.search(Query())
-        assert {row.name for row in search.results} == {REF.name}
-        (name,) = search.left_out
-        assert "entry 1 of second was seen by this machine, and is missing from the store" in name.reason
-        assert next_step(name.error).startswith("maskreg show second --remote lab --allow-rollback")
+        for ref in (REF, SECOND):
+            push(ada, lab, ref)
+        yield lab
 
 
-def test_an_empty_listing_of_a_remote_is_not_taken_for_an_empty_remote(home: Path, tmp_path: Path) -> None:
-    settings = Settings(home=home, config_path=tmp_path / "config.toml")
-    (tmp_path / "lab").mkdir()
-    with new_local(home) as ada, Registry.remote(Remote("lab", f"file://{tmp_path}/lab"), settings) as lab:
-        push(ada, lab, REF)
-        # The first listing of names shows nothing, the next one everything.
-        hidden = Censored(lab.store, "refs/", lambda key: True, last=1)
-        with Registry(hidden, name="lab", witness=lab.witness) as behind:
-            search = behind.search(Query())
-            assert search.results == ()
-            assert [name.ref for name in search.left_out] == [str(REF)]
+def test_a_list_of_a_remote_leaves_out_what_went_back(lab: Registry) -> None:
+    lab.store.delete([entry_key(SECOND, 1)])
+    search = lab.search(Query())
+    assert {row.name for row in search.results} == {REF.name}
+    (name,) = search.left_out
+    assert "entry 1 of second was seen by this machine, and is missing from the store" in name.reason
+    assert next_step(name.error).startswith("maskreg show second --remote lab --allow-rollback")
+
+
+def test_an_empty_listing_of_a_remote_is_not_taken_for_an_empty_remote(lab: Registry) -> None:
+    # The first listing of names shows nothing, the next one everything.
+    hidden = Censored(lab.store, "refs/", lambda key: True, last=1)
+    with Registry(hidden, name="lab", witness=lab.witness) as behind:
+        search = behind.search(Query())
+        assert search.results == ()
+        assert {name.ref for name in search.left_out} == {str(REF), "second"}
 
 
 @pytest.fixture
 def full(local: Registry, digest: Digest, other: Digest) -> Path:
     """The home of a registry with two artifacts, several names, and an overlap that only the catalog holds."""
-    assert local.root is not None
     for number in range(12):
         card = Card(f"family-{number % 3}", "opd", "apache-2.0", f"the run number {number} " * 9, {"run": str(number)})
         local.publish(Ref.parse(f"team/name-{number}"), other if number % 2 else digest, card=card)
-    tag(local, REF, Ref.parse("second"))
+    tag(local, REF, SECOND)
     remove(local, Ref.parse("team/name-3"))
     for against, value in (("a", 0.5), ("b", 0.75)):
         local.index.must_open().record(Measurement(digest, "rlvr_overlap", value, str(Digest.of(against.encode()))))
     local.close()
-    return local.root
+    return root_of(local)
 
 
 def listing(full: Path) -> tuple[tuple[SearchResult, ...], bool]:
@@ -154,12 +148,15 @@ def listing(full: Path) -> tuple[tuple[SearchResult, ...], bool]:
         return search.results, bool(search.left_out or registry.index.problem)
 
 
+def sql(home: Path, statement: str) -> list[Any]:
+    with closing(sqlite3.connect(home / "catalog.db")) as connection, connection:
+        return connection.execute(statement).fetchall()
+
+
 def spoiled(full: Path, table: str) -> bytes:
     """Overwrite the first page of a table or an index in the catalog's file."""
     path = full / "catalog.db"
-    with sqlite3.connect(path) as connection:
-        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-    connection.close()
+    ((page,),) = sql(full, f"SELECT rootpage FROM sqlite_master WHERE name = '{table}'")
     data = bytearray(path.read_bytes())
     data[(page - 1) * 4096 : page * 4096] = bytes(4096)
     path.write_bytes(data)
@@ -204,9 +201,7 @@ def test_a_rebuild_replaces_a_file_that_sqlite_cannot_trust(full: Path) -> None:
 
 def test_a_rebuild_in_place_keeps_what_only_the_catalog_holds(full: Path, digest: Digest) -> None:
     expected, _ = listing(full)
-    with sqlite3.connect(full / "catalog.db") as connection:
-        connection.execute("UPDATE refs SET family = 'family-9' WHERE name = 'name-1'")
-    connection.close()
+    sql(full, "UPDATE refs SET family = 'family-9' WHERE name = 'name-1'")
     with new_local(full) as registry:
         assert registry.index.rebuild().damaged_catalog == ""
         assert registry.search(Query(sort="name", descending=False)).results == expected
@@ -274,25 +269,21 @@ def test_a_ref_entry_that_is_damaged_is_left_out_with_a_warning(full: Path, monk
             assert "name-1" in {row.name for row in again.search(Query()).results}
 
 
-def rows(home: Path, table: str) -> list[tuple[object, ...]]:
-    with sqlite3.connect(home / "catalog.db") as connection:
-        found = connection.execute(f"SELECT * FROM {table}").fetchall()
-    connection.close()
-    return sorted(found, key=repr)
+def tables(home: Path) -> list[list[object]]:
+    return [sorted(sql(home, f"SELECT * FROM {table}"), key=repr) for table in ("refs", "artifacts")]
 
 
 def test_what_is_noted_in_the_file_is_what_a_catalog_writes(local: Registry, digest: Digest, other: Digest) -> None:
-    assert local.root is not None
     local.close()
-    with new_local(local.root) as registry:
+    with new_local(root_of(local)) as registry:
         registry.publish(Ref.parse("new"), other, card=Card("f", "opd", "mit", "zo\u00eb\0", {"seed": "1"}))
-        tag(registry, REF, Ref.parse("second"))
+        tag(registry, REF, SECOND)
         annotate(registry, REF, {"license": "mit"})
-        remove(registry, Ref.parse("second"))
+        remove(registry, SECOND)
         assert registry.index._opened is None
-        by_file = {table: rows(local.root, table) for table in ("refs", "artifacts")}
+        by_file = tables(root_of(local))
         registry.index.rebuild()
-        assert {table: rows(local.root, table) for table in by_file} == by_file
+        assert tables(root_of(local)) == by_file
         events = registry.index.must_open().events()
         assert [(event.action, event.subject) for event in events[:2]] == [("remove", "second"), ("annotate", str(REF))]
         head = registry.head(REF)
@@ -300,35 +291,25 @@ def test_what_is_noted_in_the_file_is_what_a_catalog_writes(local: Registry, dig
         assert events[1].at.tzinfo is not None
 
 
-def damage(home: Path) -> None:
-    (home / "catalog.db").write_bytes(b"not a database.." * 4096)
-
-
-def of_another_registry(home: Path) -> None:
-    with sqlite3.connect(home / "catalog.db") as connection:
-        connection.execute("UPDATE filled SET source = 'another'")
-    connection.close()
-
-
-def of_another_schema(home: Path) -> None:
-    with sqlite3.connect(home / "catalog.db") as connection:
-        connection.execute("UPDATE maskreg_schema SET version_num = '9999'")
-    connection.close()
-
-
 @pytest.mark.parametrize(
-    "change", [damage, of_another_registry, of_another_schema, lambda home: (home / "catalog.db").unlink()]
+    "change",
+    [
+        lambda home: (home / "catalog.db").write_bytes(b"not a database.." * 4096),
+        lambda home: sql(home, "UPDATE filled SET source = 'another'"),
+        lambda home: sql(home, "UPDATE maskreg_schema SET version_num = '9999'"),
+        lambda home: (home / "catalog.db").unlink(),
+    ],
+    ids=["damaged", "of another registry", "of another schema", "gone"],
 )
 def test_a_file_that_is_no_sound_index_is_left_to_the_catalog(
-    local: Registry, digest: Digest, change: Callable[[Path], None]
+    local: Registry, digest: Digest, change: Callable[[Path], object]
 ) -> None:
-    assert local.root is not None
     local.close()
-    change(local.root)
-    with new_local(local.root) as registry:
+    change(root_of(local))
+    with new_local(root_of(local)) as registry:
         assert registry.index.number(REF) == 0
         assert registry.index.seen_sources("root") == []
-        tag(registry, REF, Ref.parse("second"))
+        tag(registry, REF, SECOND)
         registry.index.saw_source("root", "/a")
         assert (registry.index.problem is None) == (registry.index.seen_sources("root") == ["/a"])
         assert "second" in {row.name for row in registry.search(Query()).results}

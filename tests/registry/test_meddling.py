@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import pytest
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -13,16 +12,8 @@ from maskreg.digest import Digest, sealed
 from maskreg.errors import DataError
 from maskreg.store import Store
 from maskreg.store.entry import RefEntry, entry_key
-from tests.registry.meddling import MAX, REF, A, B, C, D, Reader, edit, move, rewrite, row_of
+from tests.registry.meddling import MAX, REF, A, B, C, D, Reader, edit, move, rewrite, row_of, snapshot
 from tests.store.memory import MemoryStore
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_pauses() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("maskreg.store.chain._PAUSE_S", 0)
-        yield
-
 
 FIELDS: dict[str, st.SearchStrategy[object]] = {
     "digest": st.sampled_from([str(A), str(D), None]),
@@ -115,7 +106,7 @@ class Meddling(RuleBasedStateMachine):
 
     def meddle(self, change: Callable[[Store], None]) -> None:
         """Change a copy of the store, and check that a copy of the reader notices what touches what it has seen."""
-        store, memory = copied(self.store), copied(self.memory)
+        store, memory = snapshot(self.store), snapshot(self.memory)
         change(store)
         touched = any(
             stored(store, entry.key) != entry.to_bytes() for entry in self.entries[: self.seen.n if self.seen else 0]
@@ -130,14 +121,6 @@ class Meddling(RuleBasedStateMachine):
         if self.seen is not None:
             assert head is not None
             assert stored(store, self.seen.key) == self.seen.to_bytes()
-
-
-def copied(store: MemoryStore) -> MemoryStore:
-    copy = MemoryStore()
-    copy.url = store.url
-    for info in store.list(""):
-        copy.put(info.key, store.get(info.key, max_bytes=MAX))
-    return copy
 
 
 def stored(store: MemoryStore, key: str) -> bytes | None:

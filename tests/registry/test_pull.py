@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -32,7 +32,7 @@ from maskreg.registry.tags import annotate, remove
 from maskreg.registry.verify import verify
 from maskreg.store import FileStore, ObjectInfo
 from tests.artifact.making import pair, write
-from tests.registry.conftest import CARD, REF, Heard, new_local, objects, second
+from tests.registry.conftest import CARD, REF, Heard, new_local, objects, root_of, second
 from tests.store.memory import MemoryStore
 from tests.store.wrapped import Killed, Steps
 
@@ -41,7 +41,7 @@ def test_mask_and_delta_arrive(empty: Registry, remote: Registry, pushed: Digest
     heard = Heard()
     pulled = pull(empty, remote, REF, progress=heard)
     assert pulled.resolved.digest == pushed
-    assert pulled.path == Path(str(empty.root)) / artifact_prefix(pushed)
+    assert pulled.path == root_of(empty) / artifact_prefix(pushed)
     assert (pulled.path / MANIFEST).is_file()
     assert pulled.artifact.present() == {"mask", "delta"}
     assert pulled.note == ""
@@ -112,7 +112,7 @@ def test_damage_on_the_remote_stays_there(tmp_path: Path, remote: Registry, push
         remote.store.put(place, data)
 
 
-def test_a_tag_follows_its_remote(
+def test_a_tag_and_its_card_follow_their_remote(
     local: Registry, empty: Registry, remote: Registry, pushed: Digest, other: Digest
 ) -> None:
     pull(empty, remote, REF)
@@ -120,10 +120,6 @@ def test_a_tag_follows_its_remote(
     push(local, remote, REF)
     assert pull(empty, remote, REF).resolved.digest == other
     assert [e.digest for e in empty.history(REF)] == [pushed, other]
-
-
-def test_a_card_follows_its_remote(local: Registry, empty: Registry, remote: Registry, pushed: Digest) -> None:
-    pull(empty, remote, REF)
     annotate(second(remote), REF, {"license": "mit"})
     pull(empty, remote, REF)
     assert empty.resolve(REF).card.license == "mit"
@@ -132,8 +128,7 @@ def test_a_card_follows_its_remote(local: Registry, empty: Registry, remote: Reg
 def test_a_tag_that_was_set_here_stays(
     local: Registry, empty: Registry, remote: Registry, pushed: Digest, other: Digest
 ) -> None:
-    assert empty.root is not None
-    mine = write(empty.root, pair(1), parts=("mask", "delta"))
+    mine = write(root_of(empty), pair(1), parts=("mask", "delta"))
     empty.publish(REF, mine, card=CARD)
     with pytest.raises(ConflictError) as caught:
         pull(empty, remote, REF)
@@ -143,6 +138,10 @@ def test_a_tag_that_was_set_here_stays(
     assert empty.store.head(artifact_prefix(pushed) + MANIFEST) is None
     pulled = pull(empty, remote, replace(REF, digest=pushed))
     assert "stays at" in pulled.note
+    # A remote without an identity does not move it either.
+    remote.store.delete(["maskreg.json"])
+    with pytest.raises(ConflictError):
+        pull(empty, second(remote), REF)
     assert empty.resolve(REF).digest == mine
 
 
@@ -150,8 +149,7 @@ def test_a_tag_that_was_pushed_as_it_is_follows_its_remote(
     local: Registry, empty: Registry, remote: Registry, pushed: Digest, other: Digest
 ) -> None:
     pull(empty, remote, REF)
-    assert empty.root is not None
-    theirs = write(empty.root, pair(2), parts=("mask", "delta"))
+    theirs = write(root_of(empty), pair(2), parts=("mask", "delta"))
     empty.publish(REF, theirs, card=CARD)
     push(empty, remote, REF)
     local.publish(REF, other, card=CARD)
@@ -262,7 +260,7 @@ def test_killed_at_every_step_of_the_local_side(empty: Registry, remote: Registr
     assert isinstance(empty.store, FileStore)
     k, finished = 0, False
     while not finished:
-        dying = Registry(LocalSteps(empty.store, at=k), root=empty.root, by="bob@there")
+        dying = Registry(LocalSteps(empty.store, at=k), root=root_of(empty), by="bob@there")
         try:
             pull(dying, remote, REF, jobs=1)
             finished = True
@@ -275,56 +273,33 @@ def test_killed_at_every_step_of_the_local_side(empty: Registry, remote: Registr
     assert k > 10
 
 
-def test_a_remote_without_identity_does_not_move_what_was_set_here(
-    empty: Registry, remote: Registry, pushed: Digest
-) -> None:
-    assert empty.root is not None
-    mine = write(empty.root, pair(1), parts=("mask", "delta"))
-    empty.publish(REF, mine, card=CARD)
-    remote.store.delete(["maskreg.json"])
-    with pytest.raises(ConflictError):
-        pull(empty, second(remote), REF)
-    assert empty.resolve(REF).digest == mine
-
-
-@pytest.fixture
-def read_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes every folder refuse to be written to, as one of another user does."""
-
-    def refuse(store: FileStore, *_: object) -> None:
-        raise NotAllowedError(f"cannot write in {store.root}: Permission denied", hint=f"ls -ld {store.root}")
-
-    def begin() -> None:
-        for method in ("put", "create", "delete"):
-            monkeypatch.setattr(FileStore, method, refuse)
-
-    return begin
-
-
 def test_what_is_whole_needs_no_write(
-    empty: Registry, remote: Registry, pushed: Digest, read_only: Callable[[], None]
+    empty: Registry, remote: Registry, pushed: Digest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pull(empty, remote, REF)
-    read_only()
+
+    def refuse(store: FileStore, *_: object) -> None:
+        raise NotAllowedError(f"cannot write in {store.root}: Permission denied")
+
+    for method in ("put", "create", "delete"):
+        monkeypatch.setattr(FileStore, method, refuse)
     again = pull(empty, remote, REF)
     assert (again.resolved.digest, again.fetched_objects, again.note) == (pushed, 0, "")
     assert pull(empty, remote, replace(REF, digest=pushed)).artifact.present() == {"mask", "delta"}
 
 
-class Dies:
+def die_after(renames: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills after so many renames into an artifact."""
+    rename, left = Path.replace, [None] * renames
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
-        self.left = left
-        self.rename = Path.replace
-        monkeypatch.setattr(Path, "replace", lambda path, to: self(path, to))
-
-    def __call__(self, path: Path, to: Path) -> Path:
+    def replace(path: Path, to: Path) -> Path:
         if "incoming" in path.parts:
-            if not self.left:
+            if not left:
                 raise Killed
-            self.left -= 1
-        return self.rename(path, to)
+            left.pop()
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "replace", replace)
 
 
 def test_killed_between_two_moves(
@@ -337,7 +312,7 @@ def test_killed_between_two_moves(
         with Registry(FileStore(folder), root=folder) as home:
             pull(home, remote, REF, parts=("mask",))
             with monkeypatch.context() as patched:
-                Dies(patched, left)
+                die_after(left, patched)
                 try:
                     pull(home, remote, REF, jobs=1)
                     finished = True
@@ -350,8 +325,9 @@ def test_killed_between_two_moves(
                     with pytest.raises(PartAbsentError):
                         home.artifact(digest).require("delta")
                 assert verify(home).ok
-                pieces += any(home.root.glob(f"{artifact_prefix(digest)}data.zarr/delta*")) if home.root else 0
-                age_everything(home)
+                pieces += any(folder.glob(f"{artifact_prefix(digest)}data.zarr/delta*"))
+                for path in folder.glob("incoming/**/*"):
+                    os.utime(path, (1, 1))
                 collect(home, timedelta(0))
                 assert home.artifact(digest).present() == present
                 pull(home, remote, REF, jobs=1)
@@ -359,12 +335,6 @@ def test_killed_between_two_moves(
             assert verify(home).ok
         left += 1
     assert pieces > 1
-
-
-def age_everything(registry: Registry) -> None:
-    assert registry.root is not None
-    for path in registry.root.glob("incoming/**/*"):
-        os.utime(path, (1, 1))
 
 
 def test_pieces_that_nothing_completes_are_damage(local: Registry, digest: Digest) -> None:

@@ -119,8 +119,10 @@ def test_one_artifact_under_two_names(local: Registry, digest: Digest, other: Di
     assert [e.digest for e in local.history(v1)] == [digest, other]
 
 
-def test_a_removed_name_comes_back(local: Registry, digest: Digest) -> None:
-    remove(local, REF)
+def test_a_removed_name_comes_back(local: Registry, digest: Digest, other: Digest) -> None:
+    with pytest.raises(NotFoundError):
+        remove(local, replace(REF, digest=other))
+    assert remove(local, replace(REF, digest=digest)).deleted
     with pytest.raises(NotFoundError, match=r"removed from local by ada@here at 20\d\d-\d\d-\d\d .* UTC") as caught:
         local.resolve(REF)
     assert next_step(caught.value) == f"maskreg restore {REF}"
@@ -140,12 +142,6 @@ def test_a_removed_name_comes_back(local: Registry, digest: Digest) -> None:
         restore(local, REF)
     with pytest.raises(NotFoundError):
         restore(local, Ref.parse("never"))
-
-
-def test_removing_a_pinned_name_checks_the_pin(local: Registry, digest: Digest, other: Digest) -> None:
-    with pytest.raises(NotFoundError):
-        remove(local, replace(REF, digest=other))
-    assert remove(local, replace(REF, digest=digest)).deleted
 
 
 def test_only_what_is_whole_gets_a_name(local: Registry, digest: Digest) -> None:

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,8 @@ from maskreg.registry.tags import remove, restore
 from maskreg.registry.verify import verify
 from maskreg.store import ObjectInfo, Store
 from maskreg.store.entry import NAMES
-from tests.registry.conftest import CARD, REF, new_local
+from tests.artifact.making import pair, write
+from tests.registry.conftest import CARD, REF, new_local, over
 from tests.store.memory import MemoryStore
 from tests.store.wrapped import Censored, Killed, Steps
 
@@ -36,17 +39,13 @@ def here(made: tuple[Path, Digest]) -> Iterator[Registry]:
         yield registry
 
 
-def over(store: Store) -> Registry:
-    return Registry(store, name="lab", by="ada@here")
-
-
 def do_push(here: Registry, store: Store) -> Pushed:
     return push(here, over(store), REF, jobs=1)
 
 
-def do_gc(store: Store) -> Garbage:
+def do_gc(store: Store, grace: timedelta = NOW) -> Garbage:
     # The protocol has to hold by itself, also where the first push is still on its way and no name is there.
-    return collect(over(store), NOW, trust_listing=True)
+    return collect(over(store), grace, trust_listing=True)
 
 
 def expire_markers(store: MemoryStore) -> None:
@@ -97,7 +96,7 @@ def test_a_push_killed_at_every_step_is_completed_by_the_next_or_collected(here:
         store = MemoryStore()
         with pytest.raises(Killed):
             do_push(here, Steps(store, at=k, dies=True))
-        assert_sound_names(store)
+        assert_names_hold(store)
         if collects:
             do_gc(store)
             assert_sound(store)
@@ -105,13 +104,6 @@ def test_a_push_killed_at_every_step_is_completed_by_the_next_or_collected(here:
         again = do_push(here, store)
         assert again.reused_bytes + again.sent_bytes == whole.sent_bytes
         assert_sound(store)
-
-
-def assert_sound_names(store: Store) -> None:
-    """No name points to an artifact that is not whole; unnamed pieces may lie about."""
-    for entry in over(store).refs.heads():
-        assert entry.digest is not None
-        assert verify(over(store), entry.ref).ok
 
 
 def test_a_collection_killed_at_every_step_is_completed_by_the_next(here: Registry) -> None:
@@ -184,17 +176,22 @@ def test_two_collections_do_not_lift_each_others_marker(here: Registry, made: tu
                 do_push(here, store)
 
         do_gc(Steps(store, at=k, then=other_then_push))
-        live = [entry for entry in over(store).refs.heads() if entry.digest]
-        if live:
+        if live(store):
             assert_sound(store)
 
 
-def test_a_collection_that_slept_past_its_marker_deletes_nothing_more(
-    here: Registry, made: tuple[Path, Digest], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = orphan(here)
+@pytest.fixture
+def awake(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clocks of this machine, to be moved."""
     awake = [0.0]
     monkeypatch.setattr("maskreg.registry.settle._clocks", lambda: (awake[0], awake[0]))
+    return awake
+
+
+def test_a_collection_that_slept_past_its_marker_deletes_nothing_more(
+    here: Registry, made: tuple[Path, Digest], awake: list[float]
+) -> None:
+    store = orphan(here)
 
     class Sleeps(Steps):
         def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -211,11 +208,9 @@ def test_a_collection_that_slept_past_its_marker_deletes_nothing_more(
 
 
 def test_a_collection_that_slept_between_the_check_and_the_request_says_so(
-    here: Registry, made: tuple[Path, Digest], monkeypatch: pytest.MonkeyPatch
+    here: Registry, made: tuple[Path, Digest], awake: list[float]
 ) -> None:
     store = orphan(here)
-    awake = [0.0]
-    monkeypatch.setattr("maskreg.registry.settle._clocks", lambda: (awake[0], awake[0]))
 
     class Sleeps(Steps):
         def delete(self, keys: Iterable[str]) -> None:
@@ -258,12 +253,6 @@ def behind(store: Store, *, last: int) -> Puts:
     return Puts(store, ARTIFACTS, lambda key: True, last=last)
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
-
-
-@pytest.mark.usefixtures("quick")
 def test_a_push_looks_again_where_lists_are_behind(here: Registry) -> None:
     usual = behind(MemoryStore(), last=0)
     do_push(here, usual)
@@ -273,7 +262,6 @@ def test_a_push_looks_again_where_lists_are_behind(here: Registry) -> None:
     assert_sound(slow.store)
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("do", [do_push, lambda here, store: restore(over(store), REF)], ids=["push", "restore"])
 def test_a_push_that_never_sees_its_objects_blames_the_lists(
     here: Registry, do: Callable[[Registry, Store], object]
@@ -281,7 +269,7 @@ def test_a_push_that_never_sees_its_objects_blames_the_lists(
     store = orphan(here)
     with pytest.raises(UnavailableError, match="does not list it: its listing is stale"):
         do(here, behind(store, last=10**9))
-    assert not [entry for entry in over(store).refs.heads() if entry.digest]
+    assert not live(store)
 
 
 def test_a_push_whose_objects_are_deleted_under_it_says_whether_a_collection_does_it(
@@ -355,8 +343,6 @@ class Side:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """A registry with the smallest artifact there is."""
-    from tests.artifact.making import pair, write
-
     root: Path = tmp_path_factory.mktemp("small")
     digest = write(root, {"w": pair()["scale"]}, parts=("mask",))
     with new_local(root) as registry:
@@ -367,7 +353,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 def orphan(here: Registry) -> MemoryStore:
     """A remote with an artifact that lost its name weeks ago."""
     store = MemoryStore()
-    push(here, over(store), REF, jobs=1)
+    do_push(here, store)
     remove(over(store), REF)
     for key, (data, modified) in list(store._objects.items()):
         if not key.startswith("refs/"):
@@ -386,6 +372,7 @@ def live(store: Store) -> list[Digest]:
 
 
 def assert_names_hold(store: Store) -> None:
+    """No name points to an artifact that is not whole; unnamed pieces may lie about."""
     for entry in over(store).refs.heads():
         if entry.digest is not None:
             assert verify(over(store), entry.ref).damaged == ()
@@ -394,73 +381,66 @@ def assert_names_hold(store: Store) -> None:
 def complete(here: Registry, store: MemoryStore) -> None:
     """Later the markers of the dead are void, and the same command works."""
     expire_markers(store)
-    push(here, over(store), REF, jobs=1)
+    do_push(here, store)
     assert live(store)
     assert_names_hold(store)
 
 
+def beside(first: Gate, work: Callable[[Store], object], other: Gate, other_work: Callable[[Store], object]) -> Any:
+    """Each goes to its gate, then the first to its end, then the other; returns their errors."""
+    sides = Side(first, work), Side(other, other_work)
+    for side in sides:
+        side.start()
+    for side in sides:
+        side.finish()
+    return [side.error for side in sides]
+
+
 @pytest.mark.parametrize("grace", [timedelta(0), timedelta(days=7)], ids=["no grace", "a week"])
 def test_a_push_that_says_it_worked_did(small: Registry, grace: timedelta) -> None:
-    pushes = lambda store: push(small, over(store), REF, jobs=1)  # noqa: E731
-    collects = lambda store: collect(over(store), grace, trust_listing=True)  # noqa: E731
+    pushes, collects = partial(do_push, small), partial(do_gc, grace=grace)
     k_end = count(pushes, without_name(small))
     j_end = count(collects, without_name(small))
     outcomes = set()
     for k in range(k_end):
         for j in range(k % 11, j_end, 11):
             store = without_name(small)
-            pushing, collecting = Side(Gate(store, k), pushes), Side(Gate(store, j), collects)
-            for side in (pushing, collecting):
-                side.start()
-            pushing.finish()
-            collecting.finish()
-            assert collecting.error is None
-            assert pushing.error is None or isinstance(pushing.error, TryAgainError)
-            if pushing.error is None:
+            pushing, collecting = beside(Gate(store, k), pushes, Gate(store, j), collects)
+            assert collecting is None
+            assert pushing is None or isinstance(pushing, TryAgainError)
+            if pushing is None:
                 assert live(store), (k, j)
                 assert_names_hold(store)
             complete(small, store)
-            outcomes.add(type(pushing.error))
+            outcomes.add(type(pushing))
     assert outcomes == {type(None), TryAgainError}
 
 
 def test_no_killed_process_leaves_a_name_without_its_artifact(small: Registry) -> None:
-    week = timedelta(days=7)
-    pushes = lambda store: push(small, over(store), REF, jobs=1)  # noqa: E731
-    collects = lambda store: collect(over(store), week, trust_listing=True)  # noqa: E731
+    pushes, collects = partial(do_push, small), partial(do_gc, grace=timedelta(days=7))
     k_end = count(pushes, without_name(small))
     decided = count(collects, without_name(small)) - len(list(without_name(small).list("artifacts/")))
     for k in range(k_end):
         for j in range(decided + 2):
             for dies_at in range(k + (k + j) % 11, k_end, 11):
                 store = without_name(small)
-                pushing = Side(Gate(store, k, dies_at), pushes)
-                collecting = Side(Gate(store, j), collects)
-                for side in (pushing, collecting):
-                    side.start()
-                pushing.finish()
-                assert isinstance(pushing.error, (Killed, TryAgainError))
-                collecting.finish()
+                pushing, _ = beside(Gate(store, k, dies_at), pushes, Gate(store, j), collects)
+                assert isinstance(pushing, (Killed, TryAgainError))
                 assert_names_hold(store)
 
 
 def test_a_restore_beside_a_collection(small: Registry) -> None:
     restores = lambda store: restore(over(store), REF)  # noqa: E731
-    collects = lambda store: collect(over(store), timedelta(0), trust_listing=True)  # noqa: E731
     k_end = count(restores, orphan(small))
     # One delete is like another.
-    j_end = count(collects, orphan(small)) - len(list(orphan(small).list("artifacts/"))) + 2
+    j_end = count(do_gc, orphan(small)) - len(list(orphan(small).list("artifacts/"))) + 2
     for k in range(k_end):
         for j in range(k % 11, j_end, 11):
             store = orphan(small)
-            restoring, collecting = Side(Gate(store, k), restores), Side(Gate(store, j), collects)
-            for side in (restoring, collecting):
-                side.start()
-            restoring.finish()
-            collecting.finish()
-            if restoring.error is None:
+            restoring, _ = beside(Gate(store, k), restores, Gate(store, j), do_gc)
+            if restoring is None:
                 assert live(store), (k, j)
                 assert_names_hold(store)
             else:
-                assert isinstance(restoring.error, (TryAgainError, NotFoundError))
+                assert isinstance(restoring, (TryAgainError, NotFoundError))
             complete(small, store)

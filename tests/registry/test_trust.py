@@ -47,17 +47,13 @@ from tests.registry.meddling import (
     set_to,
     sign_project,
     signed_store,
+    snapshot,
     unsigned,
     writer,
 )
 from tests.store.memory import MemoryStore
 
 OTHER = Ref.parse("team/qwen3-8b-rlvr:v3")
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
 
 
 @pytest.fixture
@@ -247,6 +243,9 @@ def test_a_service_signs_every_project_from_its_first_entry() -> None:
 # Property: any bit of a signed log
 
 
+_LOG = signed_store(OTHER)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_bit_of_a_signed_log_counts(data: st.DataObject) -> None:
@@ -257,8 +256,7 @@ def test_any_bit_of_a_signed_log_counts(data: st.DataObject) -> None:
     bit = data.draw(st.integers(0, 8 * len(raw) - 1))
     flipped = bytearray(raw)
     flipped[bit // 8] ^= 1 << bit % 8
-    copied = MemoryStore()
-    copy(store, copied)
+    copied = snapshot(store)
     copied.put(key, bytes(flipped))
     bob = reader(copied, MemoryStore())
     assert bob.audit() != []
@@ -276,25 +274,10 @@ def test_any_bit_that_was_sealed_again_counts(data: st.DataObject) -> None:
     field = data.draw(st.sampled_from(sorted(set(row) - {SEAL, "schema", "signatures", "project", "name", "tag", "n"})))
     value = row[field]
     changed: object = not value if isinstance(value, bool) else f"{value}0" if isinstance(value, str) else {"meta": {}}
-    copied = MemoryStore()
-    copy(store, copied)
+    copied = snapshot(store)
     forge(copied, 3, **{field: changed})
     with pytest.raises(DataError):
         reader(copied, MemoryStore()).head(REF)
-
-
-def _log() -> MemoryStore:
-    store = MemoryStore()
-    ada = writer(store, KEY)
-    set_to(ada, A)
-    set_to(ada, A, OTHER)
-    sign_project(store)
-    set_to(ada, B)
-    set_to(ada, C)
-    return store
-
-
-_LOG = _log()
 
 
 def test_a_registry_in_the_place_of_another_needs_the_key_that_was_trusted() -> None:

@@ -33,7 +33,7 @@ from maskreg.store.entry import entry_key, tag_hash
 from tests.artifact.making import pair, write
 from tests.artifact.test_hostile import forge, tensors_of
 from tests.buckets import log_in, new_store
-from tests.registry.conftest import REF
+from tests.registry.conftest import REF, over, root_of
 from tests.servers import S3Server
 from tests.store.memory import MemoryStore
 from tests.store.wrapped import Wrapped
@@ -53,7 +53,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.fixture
 def lab(store: Store, local: Registry, digest: Digest, other: Digest) -> Registry:
     """A remote with two artifacts, three tags and a log of two entries."""
-    registry = Registry(store, name="lab", by="ada@here")
+    registry = over(store)
     local.publish(Ref.parse("team/second"), other, card=Card())
     for ref in (REF, Ref.parse("team/second")):
         push(local, registry, ref)
@@ -144,25 +144,23 @@ def publish(local: Registry, digest: Digest, name: str) -> None:
 
 
 def test_forged_metadata_and_files_are_found_by_opening(local: Registry, digest: Digest) -> None:
-    assert local.root is not None
     key = "data.zarr/mask/zarr.json"
     meta = json.loads(local.store.get(artifact_prefix(digest) + key, max_bytes=1 << 16))
     meta["fill_value"] = 1
-    publish(local, forge(local.root, digest, {key: canonical(meta)}), "metadata")
-    publish(local, write(local.root, pair(4), files={"run.sh": b"rm"}), "script")
-    publish(local, write(local.root, pair(5)), "sound")
+    publish(local, forge(root_of(local), digest, {key: canonical(meta)}), "metadata")
+    publish(local, write(root_of(local), pair(4), files={"run.sh": b"rm"}), "script")
+    publish(local, write(root_of(local), pair(5)), "sound")
     assert {damage.names for damage in verify(local).damaged} == {("metadata",), ("script",)}
 
 
 def test_a_recount_finds_figures_that_agree_with_each_other(local: Registry, digest: Digest) -> None:
-    assert local.root is not None
-    table = tensors_of(local.root, digest)
+    table = tensors_of(root_of(local), digest)
     table["tensors"][0]["nnz"] += 5
 
     def edit(manifest: dict[str, Any]) -> None:
         manifest["totals"] = to_builtins(totals_of(load_tensors(canonical(table))))
 
-    forged = forge(local.root, digest, {"tensors.json": canonical(table)}, edit)
+    forged = forge(root_of(local), digest, {"tensors.json": canonical(table)}, edit)
     publish(local, forged, "forged")
     assert verify(local).ok
     assert verify(local, REF, recount=True).ok
@@ -187,8 +185,7 @@ def test_a_damaged_guard_is_reported(lab: Registry, digest: Digest, key: str) ->
 def test_what_was_seen_of_a_remote_is_part_of_its_audit(
     local: Registry, digest: Digest, other: Digest, tmp_path: Path
 ) -> None:
-    assert local.root is not None
-    settings = Settings(home=local.root, config_path=tmp_path / "config.toml")
+    settings = Settings(home=root_of(local), config_path=tmp_path / "config.toml")
     (tmp_path / "lab").mkdir()
     with Registry.remote(Remote("lab", f"file://{tmp_path}/lab"), settings) as lab:
         push(local, lab, REF)
@@ -213,19 +210,15 @@ def test_an_artifact_without_any_of_its_objects_is_damaged(local: Registry, dige
     assert (damage.key, damage.fault) == (f"{prefix}manifest.json", "no object of any part of the artifact is here")
 
 
-def test_an_artifact_that_is_not_there_is_not_damaged(local: Registry, digest: Digest) -> None:
-    with pytest.raises(NotFoundError, match=r"sha256:[0-9a-f]{12} is not in"):
-        verify(local, Digest.of(b"nothing"))
-
-
 def test_one_artifact_alone(local: Registry, digest: Digest) -> None:
-    assert local.root is not None
-    second = write(local.root, pair(1), parts=("mask",))
+    second = write(root_of(local), pair(1), parts=("mask",))
     local.store.put(artifact_prefix(second) + "tensors.json", b"")
     assert verify(local, REF).ok
     assert not verify(local).ok
     with pytest.raises(NotFoundError):
         verify(local, Ref.parse("nothing"))
+    with pytest.raises(NotFoundError, match=r"sha256:[0-9a-f]{12} is not in"):
+        verify(local, Digest.of(b"nothing"))
 
 
 def test_a_part_that_was_not_pulled_is_no_damage(
@@ -238,8 +231,7 @@ def test_a_part_that_was_not_pulled_is_no_damage(
 
 
 def test_a_flipped_bit_anywhere_on_disk_is_found(local: Registry, digest: Digest) -> None:
-    assert local.root is not None
-    files = [p for p in (Path(local.root) / "artifacts").rglob("*") if p.is_file()]
+    files = [p for p in (root_of(local) / "artifacts").rglob("*") if p.is_file()]
     for path in files:
         whole = path.read_bytes()
         for place in range(0, len(whole), max(1, len(whole) // 5)):
@@ -278,8 +270,7 @@ def test_what_stands_where_an_entry_should_be_is_damage(
 
 
 def test_a_tag_whose_folder_is_a_link_to_itself_is_damage(local: Registry, digest: Digest) -> None:
-    assert local.root is not None
-    folder = local.root / "refs/team/looping/v1"
+    folder = root_of(local) / "refs/team/looping/v1"
     folder.parent.mkdir(parents=True)
     folder.symlink_to(folder)
     (damage,) = verify(local).damaged

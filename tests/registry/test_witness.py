@@ -23,11 +23,6 @@ from tests.store.memory import MemoryStore
 from tests.store.wrapped import Censored, Wrapped
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
-
-
 @pytest.fixture
 def remote(tmp_path: Path) -> Remote:
     (tmp_path / "lab").mkdir()
