@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import VARIABLE
 from maskreg.store import FileStore, Store
 from maskreg.store.http import HttpStore
 from maskreg.store.s3 import S3Store
+from tests.buckets import log_in, options_of
 from tests.servers import S3Server
 from tests.service.serving import ADMIN, Switched, server, service_in, service_on
 from tests.store.memory import MemoryStore
@@ -27,11 +28,9 @@ def bucket(s3_server: S3Server) -> str:
 
 @pytest.fixture
 def s3_store(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
-    store = S3Store(bucket, f"team/{uuid4().hex}", StoreOptions(endpoint=s3_server.endpoint))
-    yield store
-    store.close()
+    log_in(s3_server, monkeypatch)
+    with closing(S3Store(bucket, f"team/{uuid4().hex}", options_of(s3_server))) as store:
+        yield store
 
 
 @pytest.fixture(scope="session")
@@ -41,21 +40,17 @@ def other_bucket(other_s3_server: S3Server) -> str:
 
 @pytest.fixture
 def other_s3_store(other_s3_server: S3Server, other_bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", other_s3_server.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", other_s3_server.secret_key)
-    store = S3Store(other_bucket, f"team/{uuid4().hex}", StoreOptions(endpoint=other_s3_server.endpoint))
-    yield store
-    store.close()
+    log_in(other_s3_server, monkeypatch)
+    with closing(S3Store(other_bucket, f"team/{uuid4().hex}", options_of(other_s3_server))) as store:
+        yield store
 
 
 @pytest.fixture
 def http_store(server: Switched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpStore]:
     """A service over a folder, asked by its admin."""
     monkeypatch.setenv(VARIABLE, ADMIN)
-    with server.serving(service_in(tmp_path / "served")):
-        store = HttpStore(server.url)
+    with server.serving(service_in(tmp_path / "served")), closing(HttpStore(server.url)) as store:
         yield store
-        store.close()
 
 
 @pytest.fixture
@@ -64,10 +59,8 @@ def http_s3_store(
 ) -> Iterator[HttpStore]:
     """A service over a bucket, asked by its admin."""
     monkeypatch.setenv(VARIABLE, ADMIN)
-    with server.serving(service_on(s3_store, tmp_path)):
-        store = HttpStore(server.url)
+    with server.serving(service_on(s3_store, tmp_path)), closing(HttpStore(server.url)) as store:
         yield store
-        store.close()
 
 
 OWN = ("file", "memory", "s3", "other_s3")

@@ -113,7 +113,8 @@ def test_saying_the_same_is_no_conflict(store: Store) -> None:
         log.append(REF, after=None, digest=A, card=Card(), by="grace")
 
 
-def race(log: RefLog, writers: int, rounds: int) -> None:
+def test_of_many_writers_exactly_one_wins_each_number(store: Store) -> None:
+    log, writers, rounds = RefLog(store), 8, 2
     start = threading.Barrier(writers, timeout=60)
 
     def write(i: int) -> list[int]:
@@ -136,10 +137,6 @@ def race(log: RefLog, writers: int, rounds: int) -> None:
         winners = [n for won in pool.map(write, range(writers)) for n in won]
     assert sorted(winners) == list(range(1, rounds + 1))
     assert [entry.n for entry in history(log)] == list(range(1, rounds + 1))
-
-
-def test_of_many_writers_exactly_one_wins_each_number(store: Store) -> None:
-    race(RefLog(store), writers=8, rounds=2)
 
 
 class LosesAnswers(Wrapped):
@@ -283,9 +280,6 @@ def test_a_damaged_entry_is_collected_or_raised(store: Store) -> None:
     assert [ref.name for ref in log.tags()] == ["a", "b"]
     with pytest.raises(DataError):
         list(log.heads())
-
-
-A, B, C = (Digest.of(text) for text in (b"a", b"b", b"c"))
 
 
 @pytest.fixture
