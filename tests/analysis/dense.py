@@ -8,10 +8,23 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.analysis.grid import Grid, count_grid, shape_of
+from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
-from scripts.calibration.draws import Bits, Codes, Floats
+from scripts.calibration.draws import Bits, Codes, Floats, Pair
 
 _FAR, _PRECISION, _ROUNDS = 12.0, 1e-6, 200
+
+
+def grid_of(pair: Pair) -> Grid:
+    """The pair's counts by row and column, as the product counts them."""
+    shape = shape_of(pair.codes.shape)
+    if shape is None:
+        raise ValueError("no matrix")
+    a, b, codes = pack(pair.a.reshape(-1)), pack(pair.b.reshape(-1)), pair.codes.reshape(-1)
+    grid = Grid(shape)
+    grid.add(count_grid(a, b, codes, codes.size, 0, shape))
+    return grid
 
 
 class Fit(NamedTuple):

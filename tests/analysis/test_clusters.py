@@ -5,34 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maskreg.analysis.evidence import MATCHED, STRIPED, OverlapSums, figures_of, sums_from_classes
-from maskreg.analysis.grid import Grid, count_grid, shape_of
+from maskreg.analysis.evidence import MATCHED, STRIPED, figures_of, sums_from_classes
 from maskreg.analysis.margins import margins_of
-from maskreg.checkpoint.roles import Channels, Neurons, Shared
-from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 from scripts.calibration.draws import INDEPENDENT, Pair, striped, to_codes
 from tests.analysis import dense
+from tests.analysis.dense import grid_of
 from tests.kernels import agreed
 
 
 def pair() -> Pair:
     drawn = striped(0.5)(np.random.default_rng(4))
     return Pair(drawn.codes[:90, :140].copy(), drawn.a[:90, :140].copy(), drawn.b[:90, :140].copy())
-
-
-def grid_of(masks: Pair) -> Grid:
-    shape = shape_of(masks.codes.shape)
-    assert shape is not None
-    grid = Grid(shape)
-    a, b = (pack(bits.reshape(-1)) for bits in (masks.a, masks.b))
-    grid.add(count_grid(a, b, masks.codes.reshape(-1), masks.codes.size, 0, shape))
-    return grid
-
-
-def sums_of(masks: Pair, channels: Channels | None = None, neurons: Neurons | None = None) -> OverlapSums:
-    grid = grid_of(masks)
-    return sums_from_classes(grid.cells, "x", "x", grid, has_lines=True, shared=Shared(channels, neurons))
 
 
 def rates(masks: Pair) -> tuple[np.ndarray, np.ndarray]:
@@ -80,6 +64,7 @@ def test_nothing_is_expected_in_rows_that_never_move() -> None:
     codes = to_codes(rng.normal(0, 0.02, (300, 200)))
     still = rng.random((300, 1)) < 0.6
     a, b = ((rng.random(codes.shape) < 0.4) & ~still for _ in range(2))
-    figures = figures_of(sums_of(Pair(codes, a, b)))
+    grid = grid_of(Pair(codes, a, b))
+    figures = figures_of(sums_from_classes(grid.cells, "x", "x", grid, has_lines=True))
     assert (figures.nulls[MATCHED].headroom or 0) > 0.25
     assert figures.nulls[STRIPED].expected == pytest.approx(a.sum() * b.sum() / (~still).sum() / 200, rel=5e-3)

@@ -18,9 +18,7 @@ from maskreg.analysis.evidence import (
     figures_of,
     sums_from_classes,
 )
-from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.checkpoint.roles import ALONE, Channels, Neurons, Shared
-from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 from scripts.calibration.draws import Pair, moved_by_rounding, to_codes, to_values
 from tests.analysis import dense
@@ -66,11 +64,7 @@ def drawn(like: bool) -> dict[str, Pair]:
 def printed(pairs: dict[str, Pair]) -> OverlapFigures:
     sums = OverlapSums()
     for name, pair in pairs.items():
-        shape = shape_of(pair.codes.shape)
-        assert shape is not None
-        grid = Grid(shape)
-        a, b = (pack(bits.reshape(-1)) for bits in (pair.a, pair.b))
-        grid.add(count_grid(a, b, pair.codes.reshape(-1), pair.codes.size, 0, shape))
+        grid = dense.grid_of(pair)
         sums += sums_from_classes(grid.cells, "x", "x", grid, has_lines=True, shared=SHARED[name])
     return figures_of(sums)
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.analysis.chance import expect_uniform
-from maskreg.analysis.contingency import count_classes
 from maskreg.analysis.evidence import (
     MATCHED,
     ROUNDING,
@@ -19,23 +18,18 @@ from maskreg.analysis.evidence import (
     sums_from_classes,
     sums_from_counts,
 )
-from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import HIDDEN, Asked, Outcome, Start, start_of_pair, verdict
-from maskreg.mask import pack
 from scripts.calibration.draws import INDEPENDENT, Pair
+from tests.analysis.dense import grid_of
 
 ON_GRID = Asked(start="yes")
 
 
 def figures_of_pair(pair: Pair) -> OverlapFigures:
     """Its figures, as ``compare`` counts them; the rounding nulls, which do not decide, are left out."""
-    shape = shape_of(pair.codes.shape)
-    assert shape is not None
-    a, b, codes = pack(pair.a.reshape(-1)), pack(pair.b.reshape(-1)), pair.codes.reshape(-1)
-    grid = Grid(shape)
-    grid.add(count_grid(a, b, codes, codes.size, 0, shape))
-    return figures_of(sums_from_classes(count_classes(a, b, codes), "not asked", "not asked", grid, has_lines=True))
+    grid = grid_of(pair)
+    return figures_of(sums_from_classes(grid.cells, "not asked", "not asked", grid, has_lines=True))
 
 
 Sizes = list[tuple[float, float]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,50 +26,51 @@ def folder(tmp_path: Path) -> Path:
     return save_dcp(tmp_path / "run", TENSORS)
 
 
-def changed(folder: Path, **info: Any) -> None:
+Change = Callable[[Any], None]
+
+
+def at(**info: Any) -> Change:
     """Change what the metadata says of every chunk's place."""
-    metadata = pickle.loads((folder / ".metadata").read_bytes())  # noqa: S301  # written by the test
-    metadata.storage_data = {index: replace(place, **info) for index, place in metadata.storage_data.items()}
-    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+
+    def change(metadata: Any) -> None:
+        metadata.storage_data = {index: replace(place, **info) for index, place in metadata.storage_data.items()}
+
+    return change
+
+
+def of(**info: Any) -> Change:
+    """Change what the metadata says of a tensor."""
+    return lambda metadata: vars(metadata.state_dict_metadata["model.a.weight"]).update(info)
+
+
+def twice(metadata: Any) -> None:
+    metadata.state_dict_metadata["model.a.weight"].chunks *= 2
 
 
 @pytest.mark.parametrize(
-    ("info", "error", "fault"),
+    ("change", "error", "fault"),
     [
-        ({"relative_path": "../outside.distcp"}, FormatError, ".metadata: damaged, or of an unknown version: not the"),
-        ({"relative_path": "/etc/passwd"}, FormatError, "not the plain name of a file: '/etc/passwd'"),
-        ({"relative_path": "__9_0.distcp"}, NotFoundError, "__9_0.distcp: a file of the checkpoint is missing"),
-        ({"offset": 1 << 40}, DataError, "__0_0.distcp: the file is cut short: it has"),
-        ({"offset": -5}, DataError, "__0_0.distcp: "),
-        ({"offset": 3}, FormatError, "__0_0.distcp: not an archive of torch.save, or damaged"),
-        ({"length": "x"}, FormatError, "a malformed location of a chunk"),
-        ({"transform_descriptors": ["zstd"]}, FormatError, "an extension changed when they were saved"),
+        (at(relative_path="../outside.distcp"), FormatError, ".metadata: damaged, or of an unknown version: not the"),
+        (at(relative_path="/etc/passwd"), FormatError, "not the plain name of a file: '/etc/passwd'"),
+        (at(relative_path="__9_0.distcp"), NotFoundError, "__9_0.distcp: a file of the checkpoint is missing"),
+        (at(offset=1 << 40), DataError, "__0_0.distcp: the file is cut short: it has"),
+        (at(offset=-5), DataError, "__0_0.distcp: "),
+        (at(offset=3), FormatError, "__0_0.distcp: not an archive of torch.save, or damaged"),
+        (at(length="x"), FormatError, "a malformed location of a chunk"),
+        (at(transform_descriptors=["zstd"]), FormatError, "an extension changed when they were saved"),
+        (twice, FormatError, "tensor model.a.weight: its parts have 48 of 24 elements"),
+        (of(chunks=[]), FormatError, "'model.a.weight' has no chunks"),
+        (of(size="x"), FormatError, ".metadata: damaged, or of an unknown version: a malformed shape"),
     ],
 )
-def test_places_that_lead_elsewhere(folder: Path, info: dict[str, Any], error: type[MaskregError], fault: str) -> None:
-    changed(folder, **info)
+def test_places_and_tensors_that_are_none(folder: Path, change: Change, error: type[MaskregError], fault: str) -> None:
+    metadata = pickle.loads((folder / ".metadata").read_bytes())  # noqa: S301  # written by the test
+    change(metadata)
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
     with pytest.raises(error) as caught:
         open_checkpoint(folder)
-    assert caught.value.message.startswith(f"{folder}/")
+    assert caught.value.message.startswith(str(folder))
     assert fault in caught.value.message
-
-
-def test_chunks_that_do_not_fill_a_tensor(folder: Path) -> None:
-    path = folder / ".metadata"
-    metadata = pickle.loads(path.read_bytes())  # noqa: S301  # written by the test
-    entry = metadata.state_dict_metadata["model.a.weight"]
-    entry.chunks *= 2
-    path.write_bytes(pickle.dumps(metadata))
-    with pytest.raises(FormatError, match=r"tensor model.a.weight: its parts have 48 of 24 elements"):
-        open_checkpoint(folder)
-    entry.chunks = []
-    path.write_bytes(pickle.dumps(metadata))
-    with pytest.raises(FormatError, match=r"'model.a.weight' has no chunks"):
-        open_checkpoint(folder)
-    entry.size = "x"
-    path.write_bytes(pickle.dumps(metadata))
-    with pytest.raises(FormatError, match=r"\.metadata: damaged, or of an unknown version: a malformed shape"):
-        open_checkpoint(folder)
 
 
 def test_what_pythons_name_in_metadata() -> None:

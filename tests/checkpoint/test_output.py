@@ -13,26 +13,13 @@ from unittest.mock import ANY
 
 import pytest
 
-from maskreg.checkpoint import open_checkpoint, output
+from maskreg.checkpoint import output
 from maskreg.checkpoint.output import clean_stale
-from maskreg.checkpoint.plan import OutputPlan, plan_like
 from maskreg.checkpoint.writing import write_checkpoint
 from maskreg.errors import CannotCreateError, OutputExistsError
+from tests.checkpoint.conftest import contents, plan_for
 from tests.checkpoints import SMALL_FILES, bf16, make_checkpoint
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return make_checkpoint(tmp_path / "source", {name: bf16((8,), n) for n, name in enumerate("abcd")})
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
-
-
-def plan_for(source: Path) -> OutputPlan:
-    with open_checkpoint(source) as checkpoint:
-        return plan_like(checkpoint)
+from tests.store.wrapped import Killed
 
 
 def dead_pid() -> int:
@@ -167,10 +154,6 @@ def test_files_of_another_model_that_would_stay_are_refused(source: Path, tmp_pa
     assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
 
 
-class KilledError(BaseException):
-    """The process is no more."""
-
-
 CHANGES = ("link", "rename", "unlink", "rmdir", "fsync", "mkdir", "replace")
 
 
@@ -184,7 +167,7 @@ def die_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def change(*args: Any, **kwargs: Any) -> Any:
             tried.append(name)
             if len(tried) > steps:
-                raise KilledError
+                raise Killed
             return real(*args, **kwargs)
 
         monkeypatch.setattr(os, name, change)
@@ -207,7 +190,7 @@ def test_a_kill_at_any_step_loses_nothing(source: Path, tmp_path: Path, links: b
             if not links:
                 patched.setattr(os, "link", no_links)
             tried = die_after(steps, patched)
-            with suppress(KilledError):
+            with suppress(Killed):
                 write(source, out)
         output._live.clear()  # as in the process that comes after
         clean_stale(folder)
@@ -244,7 +227,7 @@ def test_a_kill_while_repairing_loses_nothing(source: Path, tmp_path: Path, monk
         aside = crashed(source, folder, monkeypatch)
         with monkeypatch.context() as patched:
             tried = die_after(steps, patched)
-            with suppress(KilledError):
+            with suppress(Killed):
                 clean_stale(folder)
         clean_stale(folder)
         assert not aside.exists()

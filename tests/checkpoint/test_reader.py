@@ -133,12 +133,6 @@ def test_what_is_not_a_regular_file(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / "l")
 
 
-def with_index(directory: Path, change: Any) -> None:
-    index = json.loads((directory / INDEX_NAME).read_text())
-    change(index["weight_map"])
-    (directory / INDEX_NAME).write_text(json.dumps(index))
-
-
 SHARD = "model-00001-of-00002.safetensors"
 
 
@@ -158,7 +152,9 @@ SHARD = "model-00001-of-00002.safetensors"
 )
 def test_an_index_that_lies(tmp_path: Path, change: Any, message: str) -> None:
     make_checkpoint(tmp_path, {name: bf16((4,)) for name in "abcd"}, shards=2)
-    with_index(tmp_path, change)
+    index = json.loads((tmp_path / INDEX_NAME).read_text())
+    change(index["weight_map"])
+    (tmp_path / INDEX_NAME).write_text(json.dumps(index))
     with pytest.raises(FormatError, match=message):
         open_checkpoint(tmp_path)
 

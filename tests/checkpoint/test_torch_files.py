@@ -171,15 +171,14 @@ def test_shards_with_an_index(tmp_path: Path) -> None:
     index = tmp_path / "pytorch_model.bin.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     assert bits(tmp_path) == {name: stored.tobytes() for name, (_, stored) in tensors.items()}
-    index.write_text(json.dumps({"weight_map": {**weight_map, names[0]: "pytorch_model-00002-of-00002.bin"}}))
-    with pytest.raises(FormatError, match=r"pytorch_model.bin.index.json: tensor .* is listed in"):
-        open_checkpoint(tmp_path)
-    index.write_text(json.dumps({"weight_map": {"w": "../x.bin"}}))
-    with pytest.raises(FormatError, match="not the plain name of a shard"):
-        open_checkpoint(tmp_path)
-    index.write_text(json.dumps({"weight_map": {"w": "gone.bin"}}))
-    with pytest.raises(NotFoundError, match=r"gone.bin: a file of the checkpoint is missing"):
-        open_checkpoint(tmp_path)
+    for wrong, error, fault in (
+        (weight_map | {names[0]: file}, FormatError, "pytorch_model.bin.index.json: tensor .* is listed in"),
+        ({"w": "../x.bin"}, FormatError, "not the plain name of a shard"),
+        ({"w": "gone.bin"}, NotFoundError, "gone.bin: a file of the checkpoint is missing"),
+    ):
+        index.write_text(json.dumps({"weight_map": wrong}))
+        with pytest.raises(error, match=fault):
+            open_checkpoint(tmp_path)
 
 
 # -- what must be refused

@@ -11,15 +11,12 @@ import safetensors.numpy
 
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.checkpoint.output import clean_stale
-from maskreg.checkpoint.plan import OutputPlan, plan_like
+from maskreg.checkpoint.plan import plan_like
 from maskreg.checkpoint.writer import CheckpointWriter
 from maskreg.checkpoint.writing import write_checkpoint
 from maskreg.errors import CannotCreateError, OutputExistsError
+from tests.checkpoint.conftest import contents, plan_for
 from tests.checkpoints import bf16, make_checkpoint, make_pair, write_safetensors
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 def copy(source: Checkpoint, out: Path, *, force: bool = False, span: int = 1 << 16) -> None:
@@ -29,16 +26,6 @@ def copy(source: Checkpoint, out: Path, *, force: bool = False, span: int = 1 <<
         for info in plan.tensors:
             for start in range(0, info.numel, span):
                 writer.write(source.read(info.name, start, min(start + span, info.numel)).data)
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return make_checkpoint(tmp_path / "source", {name: bf16((8,), n) for n, name in enumerate("abcd")})
-
-
-def plan_for(source: Path) -> OutputPlan:
-    with open_checkpoint(source) as checkpoint:
-        return plan_like(checkpoint)
 
 
 @pytest.mark.parametrize("shards", [1, 3])

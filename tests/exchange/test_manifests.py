@@ -18,18 +18,13 @@ import maskreg
 from maskreg.errors import CorruptError, DataError, FormatError, UsageError
 from tests.checkpoints import make_checkpoint
 from tests.exchange.conftest import Lab
-from tests.exchange.test_slime import parsed
+from tests.exchange.test_slime import parsed, tensors_of
 
 HALF, MANIFEST = "model.half.weight", "manifest.json"
 SKYRL_FILE, NEMO_FILE = "delta-rank00000-file000000.safetensors", "000000.pt"
 
 torch_only = pytest.mark.torch
 BOTH = [pytest.param("skyrl"), pytest.param("nemo-rl", marks=torch_only)]
-
-
-def tensors_of(checkpoint: Path) -> dict[str, bytes]:
-    header, _, data = parsed(checkpoint / "model.safetensors")
-    return {name: data[slice(*entry["data_offsets"])] for name, entry in header.items()}
 
 
 def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:

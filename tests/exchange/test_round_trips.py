@@ -14,7 +14,8 @@ from maskreg.exchange import FORMATS
 from maskreg.exchange.base import parse_lineage
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.progress import Silent
-from tests.exchange.conftest import Lab
+from tests.checkpoints import bf16, make_checkpoint
+from tests.exchange.conftest import SOURCE, Lab, target_of
 
 VALUES = [
     pytest.param("slime", {}),
@@ -50,9 +51,6 @@ def test_an_update_without_changes_comes_back_too(lab: Lab, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES[:-1])
 def test_what_no_patch_can_hold_is_refused_by_name(lab: Lab, tmp_path: Path, name: str) -> None:
-    from tests.checkpoints import bf16, make_checkpoint
-    from tests.exchange.conftest import SOURCE, target_of
-
     longer = {**target_of(SOURCE), "model.half.weight": bf16((31, 3), 6)}
     target = make_checkpoint(tmp_path / "longer", longer)
     maskreg.extract(lab.source, target, "longer", allow_mismatch=True, workspace=lab.space)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.mask import pack
-from maskreg.mask.algebra import OPERATIONS, at_least
+from maskreg.mask import TensorMask, pack
+from maskreg.mask.algebra import OPERATIONS, Everything, at_least
 
 Dense = npt.NDArray[np.bool_]
 
@@ -57,3 +57,11 @@ def test_hundreds_of_masks_are_counted(kernels: str, count: int) -> None:
 def test_a_count_of_none_or_of_more_than_there_are_is_refused(k: int) -> None:
     with pytest.raises(ValueError, match="of 2 masks"):
         at_least(k, packed([np.ones(5, np.bool_)] * 2))
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (1,), (63,), (64,), (5, 13), (2, 3, 50)])
+def test_everything(shape: tuple[int, ...]) -> None:
+    one = Everything({"a": shape})["a"]
+    expected = TensorMask("a", shape, pack(np.ones(shape, np.bool_)))
+    assert np.array_equal(one.packed, expected.packed)
+    assert one.shape == shape

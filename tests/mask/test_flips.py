@@ -1,4 +1,4 @@
-"""Chances to flip, on and off the grid: against decimal arithmetic, noise that is really added, and exact scales."""
+"""Classes of codes, and chances to flip: against decimal arithmetic, noise that is really added, and exact scales."""
 
 from __future__ import annotations
 
@@ -63,6 +63,15 @@ def exact_tail(x: Decimal) -> Decimal:
     return Decimal(1) / 2 - total / Decimal(
         "2.506628274631000502415765284811045253006986740609938316629923576342293654608"
     )
+
+
+def test_every_code_has_its_class(kernels: str) -> None:
+    codes = np.arange(1 << 16, dtype=np.uint16)
+    expected = [((c >> 7) & 0xFF) * 2 + (c & 0x7F == 0) for c in range(1 << 16)]
+    assert classes_of(codes).tolist() == expected
+    for numel in (0, 1, 15, 16, 17, 63, 65):
+        assert classes_of(codes[:numel]).tolist() == expected[:numel]
+    assert classes_of(codes.reshape(256, 256)).shape == (256, 256)
 
 
 @pytest.mark.parametrize("octave", [-30.0, -9.0 + 17 / 256, -12.0, 0.0, 0.4, -133.0])

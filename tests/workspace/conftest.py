@@ -109,6 +109,13 @@ def run(lab: Lab, ada: maskreg.Workspace, bob: maskreg.Workspace) -> Iterator[Ru
         yield Run(ada, bob, publisher, steps, lab.folder / "served")
 
 
+def step(following: maskreg.Follower) -> maskreg.Followed:
+    """A step that finds something to follow."""
+    followed = following.step()
+    assert followed is not None
+    return followed
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Bytes of every file below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -11,7 +11,7 @@ import maskreg
 from maskreg.digest import Digest
 from maskreg.registry.collect import collect
 from tests.registry.conftest import age
-from tests.workspace.conftest import Run
+from tests.workspace.conftest import Run, step
 
 NOW = timedelta(0)
 
@@ -54,13 +54,13 @@ def test_old_links_go_once_the_tag_is_at_what_was_squashed(run: Run, links: list
         age(remote, 30, digest)
     assert collected(remote, timedelta(days=7)) == set()
     with run.follower(tmp_path / "late", run.steps[1]) as late:
-        assert (followed := late.step()) is not None and followed.links == 2
+        assert step(late).links == 2
     assert collected(remote) == {*links}
     assert present(remote) == {squashed}
     # The run goes on, on top of it.
     assert run.publish(4).manifest.parents == (squashed,)
     with run.follower(tmp_path / "new") as new:
-        assert (followed := new.step()) is not None and followed.links == 2
+        assert step(new).links == 2
 
 
 def test_a_damaged_manifest_keeps_what_it_mentions(run: Run, links: list[Digest], stray: Digest) -> None:

@@ -15,11 +15,6 @@ from tests.checkpoints import bf16, make_checkpoint, moved, widened
 from tests.workspace.conftest import SOURCE, Lab, Run
 
 
-@pytest.fixture
-def steps(lab: Lab) -> list[Path]:
-    return lab.states(3)
-
-
 def test_every_link_stands_on_the_one_before(run: Run) -> None:
     run.publish(1, 2, 3)
     first, second, third = run.links()
@@ -194,7 +189,8 @@ def test_wider_weights_are_published_in_bf16(run: Run, tmp_path: Path) -> None:
     assert run.publish(4).manifest.source.root == first.manifest.target.root
 
 
-def test_what_cannot_be_published_is_refused(ada: maskreg.Workspace, steps: list[Path], tmp_path: Path) -> None:
+def test_what_cannot_be_published_is_refused(ada: maskreg.Workspace, lab: Lab, tmp_path: Path) -> None:
+    steps = lab.states(1)
     with pytest.raises(UsageError, match="there is no toy/run") as caught:
         maskreg.publish(steps[1], "toy/run", workspace=ada)
     assert caught.value.hint == "pass source=CHECKPOINT"

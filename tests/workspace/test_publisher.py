@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -14,30 +16,23 @@ from tests.checkpoints import Tensor, bf16, make_checkpoint, moved, widened
 from tests.workspace.conftest import SOURCE, Run
 
 
-class Gate:
-    """A remote that can be taken away and put back: its folder is replaced by a file."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._away = folder, folder.with_name("away")
-
-    def close(self) -> None:
-        self._folder.rename(self._away)
-        self._folder.write_text("")
-
-    def open(self) -> None:
-        self._folder.unlink()
-        self._away.rename(self._folder)
+@contextmanager
+def without_remote(run: Run) -> Iterator[None]:
+    """The remote is taken away and put back: its folder is replaced by a file."""
+    folder = run.out.parent / "team"
+    away = folder.rename(folder.with_name("away"))
+    folder.write_text("")
+    yield
+    folder.unlink()
+    away.rename(folder)
 
 
 def test_a_failed_upload_leaves_the_baseline_until_the_next_link(run: Run) -> None:
     first = run.publish(1)
-    gate = Gate(run.out.parent / "team")
-    gate.close()
-    with pytest.raises(maskreg.MaskregError):
+    with without_remote(run), pytest.raises(maskreg.MaskregError):
         run.publish(2)
     stored = run.links()[-1]
     assert stored.digest != first.digest
-    gate.open()
     # The next link stands on the one that was not pushed, and both are pushed now.
     third = run.publish(3)
     assert third.manifest.parents == (stored.digest,)
@@ -50,11 +45,8 @@ def test_a_failed_upload_leaves_the_baseline_until_the_next_link(run: Run) -> No
 
 def test_the_same_weights_are_pushed_again_after_a_failed_upload(run: Run) -> None:
     run.publish(1)
-    gate = Gate(run.out.parent / "team")
-    gate.close()
-    with pytest.raises(maskreg.MaskregError):
+    with without_remote(run), pytest.raises(maskreg.MaskregError):
         run.publish(2)
-    gate.open()
     again = run.publish(2)
     assert again.moved is False
     assert again.pushed is not None
@@ -93,12 +85,9 @@ def test_links_written_beside_are_those_that_are_waited_for(run: Run) -> None:
 
 def test_an_error_beside_is_raised_by_the_next_call(run: Run) -> None:
     run.publish(1)
-    gate = Gate(run.out.parent / "team")
-    gate.close()
-    assert run.publisher.publish(run.steps[2], async_=True) is None
-    with pytest.raises(maskreg.MaskregError):
+    with without_remote(run), pytest.raises(maskreg.MaskregError):
+        assert run.publisher.publish(run.steps[2], async_=True) is None
         run.publisher.publish(run.steps[3])
-    gate.open()
     assert run.publish(3).manifest.parents == (run.links()[1].digest,)
 
 

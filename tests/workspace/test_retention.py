@@ -25,6 +25,7 @@ from maskreg.settings.credentials import VARIABLE
 from tests.servers import S3Server
 from tests.service.serving import listening, service_in
 from tests.workspace.conftest import Lab, contents
+from tests.workspace.conftest import step as step_of
 
 RUN = Ref("team", "run")
 
@@ -48,6 +49,10 @@ class Kept:
         return self.stack.enter_context(
             maskreg.Publisher(RUN, source=self.steps[0], remote="team", workspace=space, retention=retention)
         )
+
+    def publish(self, publisher: maskreg.Publisher, *steps: int) -> None:
+        for step in steps:
+            publisher.publish(self.steps[step])
 
     def follower(self, space: maskreg.Workspace, out: str, source: int = 0) -> maskreg.Follower:
         path = self.lab.folder / out
@@ -108,16 +113,12 @@ def test_old_links_expire_and_followers_go_by_the_anchor(kept: Kept) -> None:
         assert present(registry) == [7, 8, 8, 9]
     assert remote.head(RUN.with_tag("v8")).digest == remote.history(RUN)[-2].digest  # type: ignore[union-attr]
     # 1 -> 9: the link to 2 is gone, so it begins again, at the anchor.
-    followed = early.step()
-    assert followed is not None
+    followed = step_of(early)
     assert (followed.links, followed.card.meta["step"]) == (2, "9")
     # 7 -> 9: over the link to 8 that the tag has left; it has no source to begin again from.
     near.close()
-    followed = kept.follower(bob, "near", source=10).step()
-    assert followed is not None
-    assert followed.links == 2
-    new = kept.follower(bob, "new")
-    assert (followed := new.step()) is not None and followed.links == 2
+    for out, source in (("near", 10), ("new", 0)):
+        assert step_of(kept.follower(bob, out, source)).links == 2
     assert all(kept.is_at(9, out) for out in ("early", "near", "new"))
     # What is kept is an update of its own.
     maskreg.pull(RUN.with_tag("v8"), parts=["delta"], workspace=bob)
@@ -129,8 +130,7 @@ def test_old_links_expire_and_followers_go_by_the_anchor(kept: Kept) -> None:
 def test_a_link_whose_lease_is_not_over_stays(kept: Kept) -> None:
     ada = kept.space("ada")
     publisher = kept.publisher(ada, keep_links=1, lease_s=3600)
-    for step in range(1, 10):
-        publisher.publish(kept.steps[step])
+    kept.publish(publisher, *range(1, 10))
     for registry in (ada.local, ada.remote("team")):
         assert present(registry) == [1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9]
 
@@ -141,8 +141,7 @@ def test_what_expires_while_it_is_read_is_gone_around(kept: Kept, monkeypatch: p
     publisher, follower = kept.publisher(ada), kept.follower(bob, "served")
     publisher.publish(kept.steps[1])
     follower.step()
-    for step in range(2, 6):
-        publisher.publish(kept.steps[step])
+    kept.publish(publisher, *range(2, 6))
     brought: list[object] = []
 
     def slow(*args: Any, **how: Any) -> Any:
@@ -156,9 +155,7 @@ def test_what_expires_while_it_is_read_is_gone_around(kept: Kept, monkeypatch: p
     with pytest.raises((NotFoundError, MissingLinkError)):
         follower.step()
     assert kept.is_at(1, "served")
-    followed = follower.step()
-    assert followed is not None
-    assert followed.links == 2
+    assert step_of(follower).links == 2
     assert kept.is_at(5, "served")
 
 
@@ -185,8 +182,7 @@ def test_two_publishers_of_one_run_share_its_anchors(kept: Kept) -> None:
 def test_what_was_not_finished_is_made_up_for(kept: Kept, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ada, bob = kept.space("ada"), kept.space("bob")
     publisher = kept.publisher(ada, keep_links=2, keep_every=4)
-    for step in range(1, 4):
-        publisher.publish(kept.steps[step])
+    kept.publish(publisher, *range(1, 4))
 
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -199,8 +195,7 @@ def test_what_was_not_finished_is_made_up_for(kept: Kept, fault: str, monkeypatc
     follower.step()
     assert kept.is_at(4, "served")
     again = kept.publisher(ada, keep_links=2, keep_every=4)
-    for step in range(5, 10):
-        again.publish(kept.steps[step])
+    kept.publish(again, *range(5, 10))
     follower.step()
     assert kept.is_at(9, "served")
     remote = ada.remote("team")
@@ -221,8 +216,7 @@ def test_only_what_a_run_has_published_expires(kept: Kept) -> None:
     first = ada.find(RUN).digest
     maskreg.tag(RUN, "best", workspace=ada)
     maskreg.push(RUN.with_tag("best"), workspace=ada)
-    for step in range(2, 6):
-        publisher.publish(kept.steps[step])
+    kept.publish(publisher, *range(2, 6))
     maskreg.tag(RUN, "best", workspace=ada)
     maskreg.push(RUN.with_tag("best"), workspace=ada)
     for registry in (ada.local, ada.remote("team")):
@@ -235,8 +229,7 @@ def test_only_what_a_run_has_published_expires(kept: Kept) -> None:
 def test_garbage_collection_takes_what_anchors_replace(kept: Kept) -> None:
     ada = kept.space("ada")
     publisher = kept.publisher(ada)
-    for step in range(1, 7):
-        publisher.publish(kept.steps[step])
+    kept.publish(publisher, *range(1, 7))
     assert present(ada.local) == [1, 2, 3, 4, 4, 5, 6]
     collect(ada.local, timedelta(), delete_many=True)
     assert present(ada.local) == [4, 5, 6]

@@ -12,7 +12,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import UsageError
 from maskreg.workspace.sync_event import SyncEvent
 from tests.checkpoints import bf16, make_checkpoint
-from tests.workspace.conftest import SOURCE, Run
+from tests.workspace.conftest import SOURCE, Run, step
 
 COUNTS = ("moved", "moved_share", "tensors_changed", "tensors_skipped", "tensors_full")
 
@@ -30,8 +30,7 @@ def test_both_sides_say_the_same_of_a_version(run: Run, caplog: pytest.LogCaptur
         run.publish(1)
         follower.step()
         caplog.clear()
-        published, followed = run.publish(2).event, follower.step()
-    assert followed is not None
+        published, followed = run.publish(2).event, step(follower)
     lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "maskreg.sync"]
     assert lines == [published.to_json(), followed.to_json()]
     assert set(lines[1]) - set(lines[0]) == {"root", "links", "card", "out"}
@@ -46,9 +45,8 @@ def test_both_sides_say_the_same_of_a_version(run: Run, caplog: pytest.LogCaptur
 
 
 def test_tensors_that_stay_are_skipped_and_links_add_up(run: Run) -> None:
-    tensors = dict(SOURCE)
     name = "model.layers.0.mlp.up_proj.weight"
-    states = [make_checkpoint(run.out.parent / f"one-{n}", {**tensors, name: bf16((64, 16), 40 + n)}) for n in (1, 2)]
+    states = [make_checkpoint(run.out.parent / f"one-{n}", {**SOURCE, name: bf16((64, 16), 40 + n)}) for n in (1, 2)]
     events: list[SyncEvent] = []
     for state in states:
         published = run.publisher.publish(state)
@@ -59,8 +57,8 @@ def test_tensors_that_stay_are_skipped_and_links_add_up(run: Run) -> None:
     assert again is not None and not again.moved
     assert (again.event.moved, again.event.bytes, again.event.tensors_changed) == (0, 0, 0)
     with run.follower() as follower:
-        followed = follower.step()
-    assert followed is not None and followed.links == 2
+        followed = step(follower)
+    assert followed.links == 2
     assert followed.moved == sum(event.moved for event in events)
     assert (followed.tensors_changed, followed.tensors_skipped) == (1, 2)
 
