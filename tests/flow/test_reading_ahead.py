@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,14 +71,6 @@ def extracting(artifact: Artifact, source: Checkpoint, target: Checkpoint, folde
     assert extract(source, target, folder / "again").digest == artifact.digest
 
 
-def applying(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
-    apply(artifact, source, folder / "out")
-
-
-def ranking(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
-    make_baseline(artifact, BaselineSpec.of("low-magnitude"), folder / "home", source)
-
-
 def merging_by_rows(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
     with MergedCheckpoint([artifact], source, Recipe.of("ties", [1.0], {})) as merged:
         write(merged, folder / "merged")
@@ -90,53 +82,39 @@ def copying(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: 
         copy_tensors(source, plan, writer)
 
 
-PASSES: Mapping[Callable[[Artifact, Checkpoint, Checkpoint, Path], None], float] = {
-    extracting: 2,
-    applying: 1.5,
-    ranking: 3.5,
-    merging_by_rows: 4.5,
-    copying: 1,
+LOWEST = BaselineSpec.of("low-magnitude")
+PASSES: dict[str, tuple[float, Callable[[Artifact, Checkpoint, Checkpoint, Path], object]]] = {
+    "extracting": (2, extracting),
+    "applying": (1.5, lambda artifact, source, _, folder: apply(artifact, source, folder / "out")),
+    "ranking": (3.5, lambda artifact, source, _, folder: make_baseline(artifact, LOWEST, folder / "home", source)),
+    "merging by rows": (4.5, merging_by_rows),
+    "copying": (1, copying),
 }
 """How often the bytes of one checkpoint are fetched: the first and the last leaf of each tensor once more."""
 
 
-def requests_of(
-    work: Callable[[Artifact, Checkpoint, Checkpoint, Path], None],
-    artifact: Artifact,
-    stored: list[BucketPath],
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> tuple[list[int], list[int], int]:
-    """Sizes of what was fetched ahead, and of what a reader waited for; and the size of a checkpoint."""
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("kind", PASSES)
+def test_the_next_blocks_are_on_their_way(
+    kind: str, artifact: Artifact, stored: list[BucketPath], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read, ahead, waited = Bucket.read, list[int](), list[int]()
 
     def counted(self: Bucket, key: str, start: int, stop: int, etag: str = "") -> Buffer:
         (ahead if threading.current_thread().name.startswith(AHEAD) else waited).append(stop - start)
         return read(self, key, start, stop, etag)
 
+    times, work = PASSES[kind]
     monkeypatch.setattr(Bucket, "read", counted)
     with open_checkpoint(stored[0]) as source, open_checkpoint(stored[1]) as target:
         size = sum(info.nbytes for info in source.tensors.values())
         waited.clear()
-        work(artifact, source, target, folder)
-    return ahead, waited, size
-
-
-@pytest.mark.usefixtures("server")
-@pytest.mark.parametrize("work", PASSES, ids=lambda work: work.__name__)
-def test_the_next_blocks_are_on_their_way(
-    work: Callable[[Artifact, Checkpoint, Checkpoint, Path], None],
-    artifact: Artifact,
-    stored: list[BucketPath],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ahead, waited, size = requests_of(work, artifact, stored, tmp_path, monkeypatch)
+        work(artifact, source, target, tmp_path)
     # Only small files are waited for.
     assert all(length < 1000 for length in waited)
-    assert sum(ahead) <= PASSES[work] * size + 100_000
+    assert sum(ahead) <= times * size + 100_000
     # Thirty norms are one request in each file.
-    assert len(ahead) < 12 * PASSES[work]
+    assert len(ahead) < 12 * times
 
 
 @pytest.mark.usefixtures("server")

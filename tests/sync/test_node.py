@@ -185,20 +185,14 @@ def test_a_mask_is_no_version(lab: Lab, run: Run, open_node: Opener) -> None:
         read(versions, versions.find(str(mask.digest)))
 
 
-@pytest.mark.parametrize("by", ["path", "url"])
-def test_a_registry_may_be_named_by_where_it_is(lab: Lab, run: Run, by: str) -> None:
+@pytest.mark.parametrize("by", ["path", "url", "nothing"])
+def test_a_registry_is_named_by_where_it_is_or_is_the_local_one(lab: Lab, run: Run, by: str) -> None:
     run.publish(1)
-    where = str(lab.folder / "team")
+    where = lab.folder / "team"
     with lab.workspace("carol") as carol:  # who has no remote
-        remote = where if by == "path" else f"file://{where}"
+        remote = {"path": str(where), "url": f"file://{where}", "nothing": None}[by]
+        if not remote:
+            maskreg.publish(run.steps[1], "toy/run", source=run.steps[0], workspace=carol)
         with NodeVersions("toy/run", run.steps[0], remote=remote, workspace=carol) as versions:
             assert read(versions, versions.find(LATEST)) == values(run, 1)
             assert versions.folder.is_relative_to(carol.root)
-
-
-def test_without_a_remote_the_local_registry_is_read(lab: Lab, run: Run) -> None:
-    run.publish(1)
-    with lab.workspace("carol") as carol:
-        maskreg.publish(run.steps[1], "toy/run", source=run.steps[0], workspace=carol)
-        with NodeVersions("toy/run", run.steps[0], workspace=carol) as versions:
-            assert read(versions, versions.find(LATEST)) == values(run, 1)

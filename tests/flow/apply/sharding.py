@@ -111,7 +111,7 @@ def same(state: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
     return all(torch.equal(*(each.view(width[each.element_size()]) for each in pair)) for pair in pairs)
 
 
-def raised(work: Callable[[], None]) -> list[str]:
+def raised(work: Callable[[], object]) -> list[str]:
     """The class and message of the error."""
     try:
         work()

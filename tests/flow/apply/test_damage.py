@@ -10,31 +10,23 @@ import pytest
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
-from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
 from maskreg.flow.apply.on_disk import apply
-from maskreg.flow.extract.extraction import extract
-from maskreg.store.file import FileStore
 from tests.checkpoints import make_pair
 from tests.damage import damaged_copy
+from tests.flow.making import extracted
 from tests.store.memory import MemoryStore
 
 DAMAGES = 300
-
-
-def _objects(root: Path, digest: Digest) -> dict[str, bytes]:
-    files = FileStore(root)
-    return {info.key: files.get(info.key, max_bytes=1 << 27) for info in files.list(artifact_prefix(digest))}
 
 
 def test_no_damage_is_silent(tmp_path: Path) -> None:
     # Objects of every kind, and little to decode: much of the damage is in objects that apply does not read.
     source, target = make_pair(tmp_path / "pair", words=100)
     (target / "config.json").write_text('{"changed": true}')
-    digest = extract(
-        open_checkpoint(source), open_checkpoint(target), tmp_path / "root", reversible=True, jobs=1
-    ).digest
-    objects = _objects(tmp_path / "root", digest)
+    artifact = extracted(tmp_path / "root", open_checkpoint(source), open_checkpoint(target), reversible=True, jobs=1)
+    digest, files = artifact.digest, artifact.store
+    objects = {info.key: files.get(info.key, max_bytes=1 << 27) for info in files.list(artifact_prefix(digest))}
     out = tmp_path / "out"
     rng = random.Random(11)
     for _ in range(DAMAGES):

@@ -195,6 +195,39 @@ def test_a_single_file_becomes_a_single_file(tmp_path: Path) -> None:
     assert (tmp_path / "out.safetensors").read_bytes() == (target / "model.safetensors").read_bytes()
 
 
+def test_code_of_the_artifact_is_written_only_on_request(tmp_path: Path) -> None:
+    source, target = make_pair(tmp_path)
+    (source / "own.py").write_text("own = 1")
+    (target / "own.py").write_text("own = 1")
+    (source / "modeling_x.py").write_text("old = 1")
+    (target / "modeling_x.py").write_text("new = 1")
+    (target / "added.py").write_text("added = 1")
+    (target / "chat_template.jinja").write_text("{{ messages }}")
+    (source / "README.txt").write_text("kept")
+    (target / "config.json").write_text('{"auto_map": {"AutoModel": "eve/code--added.X"}}')
+    pair = open_checkpoint(source), open_checkpoint(target)
+    artifact = extracted(tmp_path / "root", *pair, reversible=True, with_code=True)
+    done = apply(artifact, open_checkpoint(source), tmp_path / "out")
+    assert done.code_left_out == ("added.py", "config.json", "modeling_x.py")
+    assert done.code_files == ("modeling_x.py", "own.py")
+    assert (tmp_path / "out" / "modeling_x.py").read_text() == "old = 1"
+    assert (tmp_path / "out" / "config.json").read_bytes() == (source / "config.json").read_bytes()
+    assert not (tmp_path / "out" / "added.py").exists()
+    assert (tmp_path / "out" / "chat_template.jinja").read_text() == "{{ messages }}"
+    assert [note.partition(" can run code")[0] for note in done.notes] == [
+        "not written: added.py, config.json, modeling_x.py of the artifact",
+        "modeling_x.py, own.py, copied from the source,",
+    ]
+    done = apply(artifact, open_checkpoint(source), tmp_path / "whole", with_code=True)
+    assert (done.code_left_out, done.code_files) == ((), ("added.py", "config.json", "modeling_x.py", "own.py"))
+    (target / "README.txt").write_text("kept")
+    apply(artifact, open_checkpoint(tmp_path / "whole"), tmp_path / "back", revert=True, with_code=True)
+    for made, expected in (("whole", target), ("back", source)):
+        assert {p.name: p.read_bytes() for p in (tmp_path / made).iterdir()} == {
+            p.name: p.read_bytes() for p in expected.iterdir()
+        }
+
+
 def test_other_weight_files_are_named_and_not_copied(tmp_path: Path) -> None:
     source, target = make_pair(tmp_path)
     artifact = extracted(tmp_path / "root", open_checkpoint(source), open_checkpoint(target))

@@ -18,8 +18,8 @@ from maskreg.errors import AlreadyAppliedError, PairMismatchError, PartAbsentErr
 from maskreg.flow.apply.in_memory import patch_
 from maskreg.update.route import switching
 from tests.checkpoints import Tensor, bf16, f32, moved
-from tests.flow.apply.test_in_memory import holds, live
-from tests.flow.making import LEAF, extracted, opened
+from tests.flow.apply.test_in_memory import holds, live, made
+from tests.flow.making import LEAF
 
 Tensors = dict[str, Tensor]
 
@@ -48,12 +48,8 @@ class Both:
         self.source = source_of()
         self.targets = target_of(self.source, 1), target_of(self.source, 2)
         self.first, self.second = (
-            made(directory / str(n), self.source, target) for n, target in enumerate(self.targets)
+            made(directory / str(n), self.source, target, reversible=True) for n, target in enumerate(self.targets)
         )
-
-
-def made(directory: Path, source: Tensors, target: Tensors, *, reversible: bool = True) -> Artifact:
-    return extracted(directory / "root", *opened(directory, source, target), reversible=reversible)
 
 
 def switch_(state: dict[str, torch.Tensor], before: Artifact, after: Artifact, *, jobs: int | None = None) -> None:
@@ -114,7 +110,7 @@ def test_what_the_model_is_already_is_said(both: Both) -> None:
 
 def test_updates_of_different_sources_are_refused_with_the_first_tensor(both: Both, tmp_path: Path) -> None:
     source = {**both.source, "kept": bf16((9, 9), 30)}
-    foreign = made(tmp_path, source, target_of(source, 2))
+    foreign = made(tmp_path, source, target_of(source, 2), reversible=True)
     state = live(both.targets[0])
     with pytest.raises(PairMismatchError, match="the first tensor that differs is kept") as caught:
         switch_(state, both.first, foreign)
@@ -123,7 +119,7 @@ def test_updates_of_different_sources_are_refused_with_the_first_tensor(both: Bo
 
 
 def test_a_switch_needs_the_reverse_of_the_first_alone(both: Both, tmp_path: Path) -> None:
-    one_way = made(tmp_path, both.source, both.targets[1], reversible=False)
+    one_way = made(tmp_path, both.source, both.targets[1])
     state = live(both.targets[0])
     switch_(state, both.first, one_way)
     assert holds(state, both.targets[1])

@@ -60,10 +60,14 @@ def drawn(artifact: Artifact, source: Checkpoint, kind: str, seed: int = 7) -> d
 Packaging = Callable[[Path, pytest.MonkeyPatch], tuple[Artifact, Checkpoint]]
 
 
-def packaged(shards: int = 1, *, reverse: bool = False, wide: bool = False, **options: Any) -> Packaging:
+def packaged(
+    shards: int = 1, *, reverse: bool = False, wide: bool = False, chunk_bytes: int = 0, **options: Any
+) -> Packaging:
     """How one mask of one source can be stored."""
 
     def package(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Artifact, Checkpoint]:
+        if chunk_bytes:
+            patch.setattr("maskreg.artifact.layout.CHUNK_BYTES", chunk_bytes)
         sides: list[dict[str, Tensor]] = [SOURCE, TARGET]
         if reverse:
             sides = [{name: tensors[name] for name in reversed(tensors)} for tensors in sides]
@@ -76,11 +80,6 @@ def packaged(shards: int = 1, *, reverse: bool = False, wide: bool = False, **op
     return package
 
 
-def other_chunks(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Artifact, Checkpoint]:
-    patch.setattr("maskreg.artifact.layout.CHUNK_BYTES", 1 << 12)
-    return packaged()(folder, patch)
-
-
 PACKAGINGS: Mapping[str, Packaging] = {
     "delta": packaged(),
     "mask only": packaged(mask_only=True),
@@ -88,7 +87,7 @@ PACKAGINGS: Mapping[str, Packaging] = {
     "three shards": packaged(shards=3),
     "other order of tensors": packaged(reverse=True),
     "full-precision target": packaged(wide=True),
-    "other chunks": other_chunks,
+    "other chunks": packaged(chunk_bytes=1 << 12),
 }
 
 

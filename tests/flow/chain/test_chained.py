@@ -14,7 +14,7 @@ from maskreg.flow.chain import Chained, root_of, write_weights
 from maskreg.flow.publish.baseline import Baseline
 from maskreg.flow.publish.division import undivided
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
-from tests.flow.making import BLOCK, LEAF, edge_pair, extracted, stored
+from tests.flow.making import BLOCK, LEAF, edge_pair, extracted, opened, stored
 
 
 @pytest.fixture
@@ -80,10 +80,7 @@ def test_a_leaf_that_is_wrong_in_the_middle_shows_when_it_is_read(
 
 def test_a_link_that_reshapes_is_refused(three: list[Checkpoint], tmp_path: Path) -> None:
     first, second = edge_pair()
-    pair = [
-        open_checkpoint(make_checkpoint(tmp_path / name, tensors))
-        for name, tensors in (("small", first), ("grown", {**second, "scalar": bf16((2,), 1)}))
-    ]
+    pair = opened(tmp_path, first, {**second, "scalar": bf16((2,), 1)})
     link = extracted(tmp_path / "home", *pair, allow_mismatch=True)
     with pytest.raises(UsageError, match="scalar"):
         Chained(pair[0], [(link, False)])

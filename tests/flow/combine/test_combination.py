@@ -114,9 +114,13 @@ def test_tensors_that_are_not_compared_are_carried_along(tmp_path: Path) -> None
     made.verify()
 
 
-def test_masks_of_different_sources_are_refused(tmp_path: Path) -> None:
+def test_masks_of_different_sources_or_tensors_are_refused(tmp_path: Path) -> None:
     source = {"a": bf16((30, 4), 1), "b": bf16((9,), 2)}
     first = one(tmp_path / "a", source, {n: moved(t) for n, t in source.items()})
+    part = one(tmp_path / "b", source, {**source, "b": bf16((10,), 2)}, allow_mismatch=True)
+    with pytest.raises(PairMismatchError, match="different tensors: only one has b") as raised:
+        combine([first, part], tmp_path, how="and")
+    assert raised.value.tensors == ("b",)
     for number, (change, said) in enumerate(
         [
             ({"b": bf16((9,), 7)}, "1 tensor has other values, b"),
@@ -129,15 +133,6 @@ def test_masks_of_different_sources_are_refused(tmp_path: Path) -> None:
         with pytest.raises(PairMismatchError, match=f"different sources: {said}"):
             combine([first, other], tmp_path, how="and", allow_different=True)
     assert not (tmp_path / "staging").exists()
-
-
-def test_masks_of_different_tensors_are_refused(tmp_path: Path) -> None:
-    source = {"a": bf16((30, 4), 1), "b": bf16((9,), 2)}
-    whole = one(tmp_path / "a", source, {n: moved(t) for n, t in source.items()})
-    part = one(tmp_path / "b", source, {**source, "b": bf16((10,), 2)}, allow_mismatch=True)
-    with pytest.raises(PairMismatchError, match="different tensors: only one has b") as raised:
-        combine([whole, part], tmp_path, how="and")
-    assert raised.value.tensors == ("b",)
 
 
 def test_masks_of_different_rules_are_refused_unless_allowed(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from maskreg.artifact.reader import Artifact
@@ -14,12 +13,8 @@ from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes
 from maskreg.flow.storing import artifact_space
 from maskreg.store import FileStore
 from maskreg.tensors.info import TensorInfo
-from tests.checkpoints import bf16, f32, make_checkpoint, make_pair, moved, widened
+from tests.checkpoints import bf16, f32, make_pair, moved, widened
 from tests.flow.making import BLOCK, NewMemory, edge_pair, extracted, left_over, opened
-
-
-def values(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float64]:
-    return (codes.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
 def test_the_mask_is_what_the_rule_says_and_the_totals_add_up(tmp_path: Path) -> None:
@@ -163,7 +158,6 @@ def test_progress_is_told_every_byte_of_both_sides(tmp_path: Path) -> None:
             self.done += n_bytes
 
     tensors = {"model.embed_tokens.weight": bf16((70, 3)), "lm_head.weight": bf16((70, 3)), "w": bf16((8, 8))}
-    make_checkpoint(tmp_path / "a", tensors)
     listener = Listener()
     extract(*opened(tmp_path, tensors, tensors), tmp_path / "root", progress=listener)
     assert listener.done == listener.total == 2 * 2 * (210 + 210 + 64)

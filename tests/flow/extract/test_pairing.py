@@ -103,30 +103,20 @@ def test_a_few_wide_tensors_are_compared_and_kept_whole_when_they_differ(tmp_pat
     assert rows["below"].differing == 4
 
 
-class TestTied:
+@pytest.mark.parametrize("side", ["tied", "source", "target"])
+def test_a_head_is_stored_with_the_embedding_where_both_sides_tie_it(side: str, tmp_path: Path) -> None:
     embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+    before = bf16((500, 8), 1)
+    after = moved(before, 0.3)
+    source = {embedding: before, head: moved(before, 0.1, seed=9) if side == "source" else before}
+    target = {embedding: after, head: moved(before, 0.3, seed=9) if side == "target" else after}
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+    assert (artifact.manifest.source.tensors, artifact.manifest.source.params) == (2, 8000)
+    found = {row.name: row.aliases for row in artifact.tensors}
+    assert found == ({embedding: (head,)} if side == "tied" else {embedding: (), head: ()})
 
-    def fold(self, tmp_path: Path, source_head: Tensor, target_head: Tensor) -> dict[str, tuple[str, ...]]:
-        before = bf16((500, 8), 1)
-        after = moved(before, 0.3)
-        source = {self.embedding: before, self.head: source_head}
-        target = {self.embedding: after, self.head: target_head}
-        artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
-        assert artifact.manifest.source.tensors == 2
-        assert artifact.manifest.source.params == 8000
-        return {row.name: row.aliases for row in artifact.tensors}
 
-    def test_tied_on_both_sides_is_stored_once(self, tmp_path: Path) -> None:
-        before = bf16((500, 8), 1)
-        assert self.fold(tmp_path, before, moved(before, 0.3)) == {self.embedding: (self.head,)}
-
-    def test_untied_on_either_side_is_stored_twice(self, tmp_path: Path) -> None:
-        before = bf16((500, 8), 1)
-        twice = {self.embedding: (), self.head: ()}
-        assert self.fold(tmp_path / "a", before, moved(before, 0.3, seed=9)) == twice
-        assert self.fold(tmp_path / "b", moved(before, 0.1, seed=9), moved(before, 0.3)) == twice
-
-    def test_equal_tensors_of_other_roles_are_not_called_tied(self, tmp_path: Path) -> None:
-        same = bits(np.ones((8, 8)))
-        artifact = extracted(tmp_path / "root", *opened(tmp_path, {"a": same, "b": same}, {"a": same, "b": same}))
-        assert [row.aliases for row in artifact.tensors] == [(), ()]
+def test_equal_tensors_of_other_roles_are_not_called_tied(tmp_path: Path) -> None:
+    same = bits(np.ones((8, 8)))
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, {"a": same, "b": same}, {"a": same, "b": same}))
+    assert [row.aliases for row in artifact.tensors] == [(), ()]

@@ -146,15 +146,10 @@ def test_a_mask_needs_its_own_target(tmp_path: Path) -> None:
     assert analyzed(artifact, before, after, tmp_path)["total"]["figures"]["nss"]["matrices"] == 4
 
 
-def rank_one(tmp_path: Path) -> tuple[dict[str, Tensor], np.ndarray]:
+def test_rounding_fills_the_rank_of_a_rank_one_update_and_masters_do_not(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     source = {FFN: bf16((256, 256), 1)}
-    update = np.outer(rng.normal(size=256), rng.normal(size=256))
-    return source, numbers(source[FFN]) + 2e-4 * update
-
-
-def test_rounding_fills_the_rank_of_a_rank_one_update_and_masters_do_not(tmp_path: Path) -> None:
-    source, after = rank_one(tmp_path)
+    after = numbers(source[FFN]) + 2e-4 * np.outer(rng.normal(size=256), rng.normal(size=256))
     masters = {FFN: ("F32", after.astype(np.float32).view(np.uint32))}
     before, target = opened(tmp_path, source, {FFN: as_bf16(after)})
     artifact = extracted(tmp_path, before, target)

@@ -18,7 +18,7 @@ import maskreg
 from maskreg.checkpoint import open_checkpoint
 from maskreg.flow.publish.saving import save_like
 from tests.checkpoints import Tensor, bf16, f32, moved
-from tests.flow.apply.sharding import plain
+from tests.flow.apply.sharding import plain, raised
 from tests.ranks import write_results
 
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -85,11 +85,7 @@ def distributed(tensors: Mapping[str, torch.Tensor], way: Callable[[str], Any]) 
 
 def error_of(work: Callable[[], object]) -> str:
     """The class of the error."""
-    try:
-        work()
-    except maskreg.MaskregError as error:
-        return type(error).__name__
-    return ""
+    return "".join(raised(work)[:1])
 
 
 def digest_of(published: maskreg.Published | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import copy
 from typing import Any, Literal
@@ -27,16 +27,20 @@ pytestmark = [
 ]
 
 
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[maskreg.Workspace]:
+    with maskreg.Workspace(maskreg.Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize(("at", "steps"), [("step", ["1", "2", "3", "4"]), ("save", ["2", "4"]), ("end", ["4"])])
 def test_steps_saves_or_the_end_are_published(
-    at: Literal["step", "save", "end"], steps: list[str], tmp_path: Path
+    at: Literal["step", "save", "end"], steps: list[str], tmp_path: Path, workspace: maskreg.Workspace
 ) -> None:
     model = model_of()
     model.save_pretrained(tmp_path / "source")  # type: ignore[operator]
     served = model_of()
-    settings = maskreg.Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")
     with (
-        maskreg.Workspace(settings) as workspace,
         maskreg.Publisher("toy/run", source=tmp_path / "source", workspace=workspace) as publisher,
         maskreg.follow(served, "toy/run", workspace=workspace) as follower,
     ):
@@ -52,17 +56,16 @@ def test_steps_saves_or_the_end_are_published(
         assert torch.equal(trained, followed), name
 
 
-def test_what_an_optimizer_has_changed_is_published_as_if_all_were_compared(tmp_path: Path) -> None:
+def test_what_an_optimizer_has_changed_is_published_as_if_all_were_compared(
+    tmp_path: Path, workspace: maskreg.Workspace
+) -> None:
     model: Any = models.qwen3_moe().to(torch.bfloat16)
     model.save_pretrained(tmp_path / "source")
     optimizer = MaskedAdamW(model.named_parameters(), lr=1e-3, mask=masked(model))
-    settings = maskreg.Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")
-    with ExitStack() as stack:
-        workspace = stack.enter_context(maskreg.Workspace(settings))
-        told, comparing = (
-            stack.enter_context(maskreg.Publisher(name, source=tmp_path / "source", workspace=workspace))
-            for name in ("toy/told", "toy/comparing")
-        )
+    with (
+        maskreg.Publisher("toy/told", source=tmp_path / "source", workspace=workspace) as told,
+        maskreg.Publisher("toy/comparing", source=tmp_path / "source", workspace=workspace) as comparing,
+    ):
         for step in range(5):
             for parameter in model.parameters():
                 parameter.grad = torch.randn_like(parameter)
@@ -79,35 +82,35 @@ def test_what_an_optimizer_has_changed_is_published_as_if_all_were_compared(tmp_
             told.publish(tmp_path / "source", changed=changed(optimizer))
 
 
-def test_the_result_of_a_training_is_what_extracting_its_folder_gives(tmp_path: Path) -> None:
+def test_the_result_of_a_training_is_what_extracting_its_folder_gives(
+    tmp_path: Path, workspace: maskreg.Workspace
+) -> None:
     model = model_of()
     model.save_pretrained(tmp_path / "source")  # type: ignore[operator]
-    settings = maskreg.Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")
-    with maskreg.Workspace(settings) as workspace:
-        callback = ResultCallback(
-            maskreg.extract_result, source=tmp_path / "source", name="toy/result", workspace=workspace
-        )
-        trainer = Trainer(model, arguments(tmp_path / "run"), train_dataset=rows(), callbacks=[callback])
-        trainer.train()
-        model.save_pretrained(tmp_path / "target")  # type: ignore[operator]
-        for file in (tmp_path / "source").glob("*.json"):  # Trainer has changed the model's configuration
-            copy(file, tmp_path / "target")
-        extracted = maskreg.extract(tmp_path / "source", tmp_path / "target", workspace=workspace)
-        assert callback.stored.digest == extracted.digest == workspace.find("toy/result").digest
-        assert extracted.manifest.totals.nnz
+    callback = ResultCallback(
+        maskreg.extract_result, source=tmp_path / "source", name="toy/result", workspace=workspace
+    )
+    trainer = Trainer(model, arguments(tmp_path / "run"), train_dataset=rows(), callbacks=[callback])
+    trainer.train()
+    model.save_pretrained(tmp_path / "target")  # type: ignore[operator]
+    for file in (tmp_path / "source").glob("*.json"):  # Trainer has changed the model's configuration
+        copy(file, tmp_path / "target")
+    extracted = maskreg.extract(tmp_path / "source", tmp_path / "target", workspace=workspace)
+    assert callback.stored.digest == extracted.digest == workspace.find("toy/result").digest
+    assert extracted.manifest.totals.nnz
 
 
 @pytest.mark.parametrize("artifact", ["toy/nothing", 3])
-def test_what_a_result_cannot_be_made_of_ends_a_training_that_has_not_begun(artifact: Any, tmp_path: Path) -> None:
-    settings = maskreg.Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")
-    with maskreg.Workspace(settings) as workspace:
-        callback = ResultCallback(maskreg.extract_result, artifact, name="toy/result", workspace=workspace)
-        trainer = Trainer(model_of(), arguments(tmp_path / "run"), train_dataset=rows(), callbacks=[callback])
-        with pytest.raises(UsageError if artifact == 3 else NotFoundError):
-            trainer.train()
-        assert trainer.state.global_step == 0
-        with pytest.raises(UsageError):
-            maskreg.extract_result(3, source=tmp_path, workspace=workspace)  # type: ignore[arg-type]
+def test_what_a_result_cannot_be_made_of_ends_a_training_that_has_not_begun(
+    artifact: Any, tmp_path: Path, workspace: maskreg.Workspace
+) -> None:
+    callback = ResultCallback(maskreg.extract_result, artifact, name="toy/result", workspace=workspace)
+    trainer = Trainer(model_of(), arguments(tmp_path / "run"), train_dataset=rows(), callbacks=[callback])
+    with pytest.raises(UsageError if artifact == 3 else NotFoundError):
+        trainer.train()
+    assert trainer.state.global_step == 0
+    with pytest.raises(UsageError):
+        maskreg.extract_result(3, source=tmp_path, workspace=workspace)  # type: ignore[arg-type]
 
 
 def test_only_steps_saves_and_the_end_are_known() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,9 +52,12 @@ def model_of(dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
     return models.qwen3().to(dtype)
 
 
-def trainer_of(model: torch.nn.Module, args: TrainingArguments, mask: Mask, **options: Any) -> Trainer:
+def trainer_of(
+    model: torch.nn.Module, args: TrainingArguments, mask: Mask, *callbacks: TrainerCallback, **options: Any
+) -> Trainer:
+    data = {"train_dataset": rows(), "eval_dataset": rows()}
     factory = masked_adamw(args, mask, **options)
-    return Trainer(model, args, train_dataset=rows(), optimizer_cls_and_kwargs=factory, callbacks=[MaskCallback()])
+    return Trainer(model, args, **data, optimizer_cls_and_kwargs=factory, callbacks=list(callbacks) or [MaskCallback()])
 
 
 def test_gradients_of_both_kinds_train_alike_and_log_the_norm_of_what_is_trained(tmp_path: Path) -> None:
@@ -106,31 +108,6 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> N
         for name, vector in vectors.items():
             again = state_after["state"][number][name]
             assert torch.equal(vector, again) if isinstance(vector, torch.Tensor) else vector == again, name
-
-
-class Meddling(TrainerCallback):  # type: ignore[misc]
-    def __init__(self, act: Callable[[Any], None]) -> None:
-        self._act = act
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, *, model: Any, **_: object) -> None:
-        if state.global_step == 1:
-            self._act(model)
-
-
-@torch.no_grad()
-def negate(model: Any) -> None:
-    model.model.norm.weight.neg_()
-
-
-@pytest.mark.parametrize("strategy", ["steps", "no"])
-def test_what_moves_outside_the_mask_is_found_before_it_is_saved(strategy: str, tmp_path: Path) -> None:
-    model = model_of()
-    args = arguments(tmp_path, save_strategy=strategy, save_steps=3)
-    trainer = trainer_of(model, args, masked(model))
-    trainer.add_callback(Meddling(negate))
-    with pytest.raises(CorruptError, match=r"model\.norm\.weight: some coordinates outside the mask changed"):
-        trainer.train()
-    assert list(tmp_path.glob("checkpoint-*")) == []
 
 
 class SwapsForEvaluation(torch.optim.SGD):
@@ -195,6 +172,16 @@ class Writes(TrainerCallback):  # type: ignore[misc]
             change(model.model.norm.weight.abs_())
 
 
+@pytest.mark.parametrize("strategy", ["steps", "no"])
+def test_what_moves_outside_the_mask_is_found_before_it_is_saved(strategy: str, tmp_path: Path) -> None:
+    model = model_of()
+    args = arguments(tmp_path, save_strategy=strategy, save_steps=3)
+    trainer = trainer_of(model, args, masked(model), MaskCallback(), Writes("on_step_begin", undoes=False))
+    with pytest.raises(CorruptError, match=r"model\.norm\.weight: some coordinates outside the mask changed"):
+        trainer.train()
+    assert list(tmp_path.glob("checkpoint-*")) == []
+
+
 @pytest.mark.parametrize(
     ("event", "undoes", "comes_first"),
     [("on_log", False, True), ("on_evaluate", True, False), ("on_save", False, False), ("on_save", False, True)],
@@ -206,14 +193,7 @@ def test_what_another_callback_writes_is_in_no_save(
     options = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
     args = arguments(tmp_path, save_total_limit=1, **options)
     own, other = MaskCallback(), Writes(event, undoes=undoes)
-    trainer = Trainer(
-        model,
-        args,
-        train_dataset=rows(),
-        eval_dataset=rows(),
-        optimizer_cls_and_kwargs=masked_adamw(args, masked(model)),
-        callbacks=[other, own] if comes_first else [own, other],
-    )
+    trainer = trainer_of(model, args, masked(model), *([other, own] if comes_first else [own, other]))
     with pytest.raises(CorruptError):
         trainer.train()
     # The save that was complete when the weight was written stays, and no other is there.

@@ -14,6 +14,7 @@ from torch.distributed.fsdp import fully_shard
 
 from maskreg.errors import DataError
 from maskreg.train import MaskedAdamW, attach
+from tests.train.optim.test_packed import verl_s
 from tests.train.optim.world import (  # fmt: skip
     ADAMW,
     Net,
@@ -31,21 +32,9 @@ from tests.train.optim.world import (  # fmt: skip
 FULL = StateDictOptions(full_state_dict=True)
 
 
-def clipped_as_verl(parameters: Any, max_norm: float) -> torch.Tensor:
-    """verl 0.9.1, verl/utils/fsdp_utils.py: fsdp2_clip_grad_norm_, and what its actor does with the norm."""
-    from torch.nn.utils.clip_grad import _clip_grads_with_norm_, _get_total_norm
-
-    parameters = list(parameters)
-    norm = _get_total_norm([p.grad for p in parameters if p.grad is not None], 2.0, False, None)
-    norm = norm.to("cpu", non_blocking=True)
-    _clip_grads_with_norm_(parameters, max_norm, norm, None)
-    whole_norm: torch.Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-    return whole_norm
-
-
 def packed_shards_are_clipped_by_others(folder: Path) -> None:
     """The norm that verl's and PyTorch's clipping see covers all masked entries, and they scale all of them."""
-    for clip in (clipped_as_verl, torch.nn.utils.clip_grad_norm_):
+    for clip in (verl_s, torch.nn.utils.clip_grad_norm_):
         found = []
         for net, own in ((sharded(torch.float32), None), (sharded(torch.float32), 0.1)):
             optimizer = make(net, gradients="packed", max_grad_norm=own)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
-import types
 import weakref
 from typing import Any
 
@@ -14,33 +12,15 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.nn.modules.module import _global_forward_pre_hooks
 
 from maskreg.errors import UsageError
-from maskreg.mask.packed import TensorMask
 from maskreg.train import MaskedAdamW
-from maskreg.train.optim import MaskedOptimizer
 from tests.train.optim.training import KINDS, masked, model, run
-
-
-def built_as_verl_does(parameters: Any, config: types.SimpleNamespace) -> MaskedOptimizer:
-    """What verl 0.9.1 makes of ``optim.optimizer_impl`` and ``optim.optimizer`` (verl/workers/config/optimizer.py)."""
-    options = {"lr": config.lr, "weight_decay": config.weight_decay, "betas": config.betas}
-    options.update(config.override_optimizer_config)
-    made: MaskedOptimizer = getattr(importlib.import_module(config.optimizer_impl), config.optimizer)(
-        parameters, **options
-    )
-    return made
-
-
-def verl_config(mask: dict[str, TensorMask], **override: Any) -> types.SimpleNamespace:
-    return types.SimpleNamespace(
-        lr=1e-3, weight_decay=0.1, betas=[0.9, 0.999], optimizer_impl="maskreg.train", optimizer="MaskedAdamW",
-        override_optimizer_config={"mask": mask, **override},
-    )  # fmt: skip
 
 
 def test_verl_makes_it_without_names_and_the_model_gives_them() -> None:
     net, other = model(), model()
     mask = masked(net, 0.4)
-    optimizer = built_as_verl_does(net.parameters(), verl_config(mask))
+    # As verl 0.9.1 makes it: verl/workers/config/optimizer.py.
+    optimizer = MaskedAdamW(net.parameters(), lr=1e-3, weight_decay=0.1, betas=[0.9, 0.999], mask=mask)  # type: ignore[arg-type]
     for p in net.parameters():
         p.grad = torch.ones_like(p)
     with pytest.raises(UsageError, match="have no names"):
@@ -156,24 +136,21 @@ def test_hooks_go_with_the_optimizer() -> None:
 
 
 class TestRefused:
-    def made(self, attribute: str, value: object) -> tuple[torch.nn.Module, MaskedOptimizer]:
+    @pytest.mark.parametrize(
+        ("attribute", "value", "said", "hint"),
+        [
+            ("_is_flat_param", True, "FlatParameter", "strategy=fsdp2"),
+            ("_fsdp_flattened", True, "FlatParameter", "strategy=fsdp2"),
+            ("ds_id", 7, "is DeepSpeed's", "fully_shard"),
+            ("_hp_mapping", 7, "is DeepSpeed's", "fully_shard"),
+        ],
+    )
+    def test_fsdp1_and_deepspeed(self, attribute: str, value: object, said: str, hint: str) -> None:
         net = model()
         setattr(next(net.parameters()), attribute, value)
-        return net, MaskedAdamW(net.named_parameters(), mask=masked(net, 0.4))
-
-    @pytest.mark.parametrize("attribute", ["_is_flat_param", "_fsdp_flattened"])
-    def test_fsdp1(self, attribute: str) -> None:
-        net, optimizer = self.made(attribute, True)
-        with pytest.raises(UsageError, match="FlatParameter") as caught:
-            run(optimizer, net, 1)
-        assert "strategy=fsdp2" in caught.value.hint
-
-    @pytest.mark.parametrize("attribute", ["ds_id", "_hp_mapping"])
-    def test_deepspeed(self, attribute: str) -> None:
-        net, optimizer = self.made(attribute, 7)
-        with pytest.raises(UsageError, match="is DeepSpeed's") as caught:
-            run(optimizer, net, 1)
-        assert "fully_shard" in caught.value.hint
+        with pytest.raises(UsageError, match=said) as caught:
+            run(MaskedAdamW(net.named_parameters(), mask=masked(net, 0.4)), net, 1)
+        assert hint in caught.value.hint
 
     @pytest.mark.parametrize("named", [True, False])
     def test_parameters_put_together_to_fewer(self, named: bool) -> None:

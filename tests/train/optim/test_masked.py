@@ -225,12 +225,8 @@ def test_complex_parameters_are_refused() -> None:
     assert "view_as_real" in caught.value.hint
 
 
-def _pickled(value: Any) -> Any:
-    return pickle.loads(pickle.dumps(value))  # noqa: S301 # our own bytes
-
-
 @pytest.mark.parametrize("kind", ["dense", "packed"])
-@pytest.mark.parametrize("copied", [copy.deepcopy, _pickled])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])  # noqa: S301
 @pytest.mark.parametrize(("maker", "steps"), [(MaskedAdamW, 0), (MaskedAdamW, 2), (NADAM, 2)])
 def test_a_copy_goes_on_alone_where_the_original_would(
     kind: str, copied: Callable[..., Any], maker: Callable[..., MaskedOptimizer], steps: int

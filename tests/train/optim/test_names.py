@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from maskreg.errors import WrongCheckpointError
 from maskreg.mask.packed import TensorMask
 from maskreg.train import MaskedAdamW
 from tests.train.optim.training import masked, model
+from tests.train.optim.world import processes
 
 X = torch.randn(8, 300, generator=torch.Generator().manual_seed(3)).bfloat16()
 
@@ -43,15 +43,6 @@ def prefixed(mask: dict[str, TensorMask], prefix: str) -> dict[str, TensorMask]:
 def called(run: Callable[[torch.Tensor], Any]) -> torch.Tensor:
     result: torch.Tensor = run(X).float().square().sum()
     return result
-
-
-@contextmanager
-def one_process(folder: Path) -> Iterator[None]:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=0, world_size=1)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
 
 
 def compiled(net: torch.nn.Module) -> torch.nn.Module:
@@ -104,7 +95,7 @@ def test_a_mask_by_the_names_of_what_is_given_is_found(way: str, tmp_path: Path)
     mask = masked(net, 0.4)
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
     own = dict(net.named_parameters())
-    with one_process(tmp_path) if way == "DistributedDataParallel" else nullcontext():
+    with processes(0, 1, tmp_path / "meet") if way == "DistributedDataParallel" else nullcontext():
         params, loss, prefix = WAYS[way](net)
         optimizer = MaskedAdamW(params, mask=prefixed(mask, prefix), lr=1e-2, weight_decay=0.1)
         torch.autograd.backward(loss())

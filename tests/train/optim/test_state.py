@@ -58,11 +58,15 @@ def test_a_run_resumed_from_a_file_is_the_run_that_went_on(
         assert all(torch.equal(value, b[key]) and value.dtype == b[key].dtype for key, value in a.items())
 
 
-def test_what_is_loaded_is_copied_and_kept_in_fp32() -> None:
+def test_saving_copies_no_state_and_loading_copies_it_and_keeps_it_in_fp32() -> None:
     net = model()
     optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.3))
     run(optimizer, net, 1)
+    own = {value.data_ptr() for state in optimizer.state.values() for value in state.values()}
     kept = optimizer.state_dict()
+    saved = [value for state in kept["state"].values() for value in state.values()]
+    added = [value for value in saved if value.data_ptr() not in own]
+    assert sum(value.nbytes for value in added) == 16 * len(optimizer.state)  # fingerprints of masks
     optimizer.load_state_dict(kept)
     for state, one in zip(kept["state"].values(), optimizer.state.values(), strict=True):
         assert {value.dtype for key, value in one.items() if key != "mask"} == {torch.float32}
@@ -104,13 +108,3 @@ def test_state_of_a_dense_optimizer_is_refused() -> None:
     optimizer.load_state_dict(dense.state_dict())
     with pytest.raises(DataError, match="not of a masked optimizer"):
         run(optimizer, net, 1)
-
-
-def test_saving_copies_no_state() -> None:
-    net = model()
-    optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.3))
-    run(optimizer, net, 1)
-    own = {value.data_ptr() for state in optimizer.state.values() for value in state.values()}
-    saved = [value for state in optimizer.state_dict()["state"].values() for value in state.values()]
-    added = [value for value in saved if value.data_ptr() not in own]
-    assert sum(value.nbytes for value in added) == 16 * len(optimizer.state)  # fingerprints of masks

@@ -126,6 +126,15 @@ def frozen_kept(net: torch.nn.Module, dtype: torch.dtype = torch.bfloat16) -> No
     assert moved
 
 
+def as_alone(net: torch.nn.Module, optimizer: MaskedAdamW, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Weights, the norm and state are those of the same run without other processes."""
+    expected, reference = alone(dtype=dtype)
+    same(weights(net), weights(expected))
+    frozen_kept(net, dtype)
+    assert optimizer.grad_norm is not None and torch.equal(optimizer.grad_norm, reference.grad_norm)  # type: ignore[arg-type]
+    same_state(optimizer.state_dict()["state"], reference.state_dict()["state"])
+
+
 def second_dimension(p: torch.nn.Parameter) -> Shard | None:
     return Shard(1) if tuple(p.shape) in (SHAPES["even"], SHAPES["cube"]) else None
 

@@ -67,10 +67,12 @@ def test_steps_that_are_taken_again_are_forgotten(folder: RunFolder) -> None:
     folder.resume(0, first)
     for step in (1, 2, 3):
         folder.append_metrics({"step": step})
+        save(folder, step)
     file = folder.path / "metrics.jsonl"
     file.write_text(file.read_text() + '{"step"')  # of a process that was killed
     folder.resume(2, first)
     assert folder.metrics() == [{"step": 1}, {"step": 2}]
+    assert sorted(entry.name for entry in folder.checkpoints.iterdir()) == ["checkpoint-1", "checkpoint-2"]
     assert folder.environments() == [{"after_step": 0, **first}]
     folder.resume(70, second)
     assert folder.environments() == [{"after_step": 0, **first}, {"after_step": 70, **second}]
@@ -78,15 +80,6 @@ def test_steps_that_are_taken_again_are_forgotten(folder: RunFolder) -> None:
     assert folder.environments() == [{"after_step": 0, **first}, {"after_step": 50, **second}]
     folder.begin(SETUP)
     assert folder.environments()[1]["after_step"] == 50
-
-
-def test_metrics_and_saves_of_steps_that_are_taken_again_are_removed(folder: RunFolder) -> None:
-    for step in (1, 2, 3):
-        folder.append_metrics({"step": step})
-        save(folder, step)
-    folder.forget_after(2)
-    assert folder.metrics() == [{"step": 1}, {"step": 2}]
-    assert sorted(entry.name for entry in folder.checkpoints.iterdir()) == ["checkpoint-1", "checkpoint-2"]
 
 
 def test_a_save_counts_once_it_is_whole(folder: RunFolder) -> None:

@@ -21,6 +21,7 @@ from maskreg.train.retrain.run import check_dtypes, load_model
 from maskreg.train.retrain.verdict import verify
 from tests.checkpoints import f32, make_checkpoint
 from tests.flow.making import stored
+from tests.live import models
 from tests.train.making import make_model
 
 
@@ -32,22 +33,8 @@ def opener() -> Iterator[Any]:
 
 def experts(folder: Path) -> Path:
     """A mixture of experts, which checkpoints store one by one."""
-    from transformers import AutoModelForCausalLM, Qwen3MoeConfig
-
-    config = Qwen3MoeConfig(
-        vocab_size=16,
-        hidden_size=16,
-        intermediate_size=24,
-        moe_intermediate_size=8,
-        num_hidden_layers=2,
-        num_experts=3,
-        num_experts_per_tok=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        decoder_sparse_step=1,
-    )
-    AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+    model: Any = models.qwen3_moe().to(torch.bfloat16)
+    model.save_pretrained(folder)
     return folder
 
 
@@ -65,10 +52,10 @@ def test_one_coordinate_of_an_expert(tmp_path: Path, opener: Any) -> None:
     model = load_model(str(source.path), source, "stored")
     name = "model.layers.1.mlp.experts.2.up_proj.weight"
     with torch.no_grad():
-        dict(model.named_parameters())["model.layers.1.mlp.experts.gate_up_proj"][2, 8 + 3, 5] += 1
+        dict(model.named_parameters())["model.layers.1.mlp.experts.gate_up_proj"][2, 11 + 3, 5] += 1
     save_like(model, source, tmp_path / "out")
     result: Checkpoint = opener(tmp_path / "out")
-    before, after = (side.read(name, 0, 128).reshape(8, 16) for side in (source, result))
+    before, after = (side.read(name, 0, 264).reshape(11, 24) for side in (source, result))
     assert np.argwhere(before != after).tolist() == [[3, 5]]
     stored_before, stored_after = stored(on_disk(source.path, "a test")), stored(tmp_path / "out")
     assert {tensor for tensor, bits in stored_before.items() if bits != stored_after[tensor]} == {name}
