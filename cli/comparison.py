@@ -8,6 +8,7 @@ from itertools import combinations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from maskreg.analysis.comparison import ONLY_OF_SIX
 from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, NO_SOURCE, PER_TENSOR, ROUNDING
 from maskreg.analysis.overlap import ratio
 from maskreg.analysis.verdict import RULE, Outcome, deciding, null_label, verdict
@@ -46,13 +47,20 @@ def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> st
             title = by + (f", {' and '.join(names)}" if len(pairs) > 1 else "")
             groups = ordered(pair.by(by)) if by == "layer" else pair.by(by)
             blocks.append(_overlaps(title, names, groups, verbose=verbose))
+    columns: dict[str, Column] = {
+        "coordinates": (whole, lambda row: row[0]),
+        "independent": (whole, lambda row: row[1]),
+        "over independent": (times, lambda row: ratio(*row)),
+    }
+    crossed = {
+        " ".join(letters[mask] for mask in each.masks): (each.coordinates, each.expected)
+        for each in result.intersections
+    }
+    if crossed:
+        fold = ("intersections", "coordinates")
+        blocks.append(listing("in exactly these", crossed, columns, fold=fold, whole=verbose))
     if verbose and (consensus := result.consensus):
         counts = zip(consensus.observed, consensus.expected, strict=True)
-        columns: dict[str, Column] = {
-            "coordinates": (whole, lambda row: row[0]),
-            "independent": (whole, lambda row: row[1]),
-            "over independent": (times, lambda row: ratio(*row)),
-        }
         blocks.append(listing("in exactly", {counted(k, "mask"): row for k, row in enumerate(counts)}, columns))
     blocks.append(_stripes(letters, result, verbose=verbose))
     if result.updates:
@@ -66,6 +74,8 @@ def _notes(result: MaskComparison, *, verbose: bool) -> list[str]:
     pairs = result.pairs
     notes = dict.fromkeys(note for pair in pairs for note in pair.notes)
     lines = noted(f"{note}: name it with --source" if note.endswith(NO_SOURCE) else note for note in notes)
+    if result.matrix is not None and not result.intersections:
+        lines += noted([ONLY_OF_SIX])
     if result.matrix is None and _start_settles(pairs[0]):
         lines += noted([_START])
     return lines + (paragraph(RULE) if verbose and any(pair.verdict.null for pair in pairs) else [])

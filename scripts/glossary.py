@@ -66,7 +66,8 @@ KEYS = {
     ),
     "log": ("ref", "n", "action", "digest", "deleted", "by", "at", "origin", "immutable"),
     "compare": (
-        *("masks", "pairs", "consensus", "stripes", "recorded", "ref", "digest", "kind", "rule", "source"),
+        *("masks", "pairs", "consensus", "intersections", "stripes", "recorded"),
+        *("ref", "digest", "kind", "rule", "source"),
         *("names", "digests", "rules", "scope", "whole", "roles", "layers", "modules", "tensors", "verdict", "notes"),
         *("coordinates", "nnz_a", "nnz_b", "nnz_both", "density_a", "density_b", "coverage_a", "coverage_b", "jaccard"),
         *("jaccard_random", "lift", "lift_max", "lift_share", "phi", "phi_max", "odds_ratio", "nulls"),

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.analysis.contingency import MOST_CROSSED
 from maskreg.analysis.evidence import MATCHED, NULLS, PER_TENSOR, STRIPED, OverlapFigures
 from maskreg.analysis.overlap import ratio
 from maskreg.analysis.pairwise import PairAnswer, PairMatrix, holm, order_of
@@ -30,14 +31,57 @@ class Consensus:
     observed: tuple[int, ...]
     expected: tuple[float, ...]
 
+    @classmethod
+    def of(cls, observed: npt.NDArray[np.int64], expected: npt.NDArray[np.float64], *, which: bool = False) -> Self:
+        """Of counts by how many masks hold a coordinate; with ``which``, by which of them, bit m of an index mask m."""
+        if which:
+            masks = np.bitwise_count(np.arange(observed.size))
+            observed = np.bincount(masks, observed).astype(np.int64)
+            expected = np.bincount(masks, expected).astype(np.float64)
+        return cls(tuple(observed.tolist()), tuple(expected.tolist()))
+
     def to_json(self) -> list[dict[str, Any]]:
         """A row for each k."""
         pairs = enumerate(zip(self.observed, self.expected, strict=True))
         return [{"masks": k, "coordinates": n, "expected": expected} for k, (n, expected) in pairs]
 
 
-def independent(numel: int, nnz: Sequence[int]) -> npt.NDArray[np.float64]:
+@dataclass(frozen=True)
+class Intersection:
+    """Coordinates that some masks hold, and no others.
+
+    Attributes:
+        masks: their numbers; at least one.
+        expected: coordinates, for masks that are independent within every tensor.
+    """
+
+    masks: tuple[int, ...]
+    coordinates: int
+    expected: float
+
+
+ONLY_OF_SIX = (
+    f"intersections are counted of {MOST_CROSSED} masks at most, because {MOST_CROSSED + 1} already have "
+    f"{2 ** (MOST_CROSSED + 1) - 1}"
+)
+"""Why there are none of more."""
+
+
+def intersections_of(observed: npt.NDArray[np.int64], expected: npt.NDArray[np.float64]) -> tuple[Intersection, ...]:
+    """Every combination of masks, the largest first, of counts by which masks hold a coordinate, ``[2 ** masks]``."""
+    rows = enumerate(zip(observed.tolist(), expected.tolist(), strict=True))
+    found = [
+        Intersection(tuple(mask for mask in range(number.bit_length()) if number >> mask & 1), *counts)
+        for number, counts in rows
+        if number
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.coordinates, each.masks)))
+
+
+def independent(numel: int, nnz: Sequence[int], *, which: bool = False) -> npt.NDArray[np.float64]:
     """Expected coordinates of a tensor in exactly k of several independent masks, float64 ``[len(nnz) + 1]``.
+
+    With ``which``, in exactly these masks, ``[2 ** len(nnz)]``: bit m of an index is mask m.
 
     The number of masks that hold a coordinate is Poisson binomial. Its distribution is the product of the generating
     functions (1 - p_m) + p_m x, built by one convolution per mask. Example: masks of 4 and 2 of 8 coordinates, [1/2,
@@ -46,7 +90,7 @@ def independent(numel: int, nnz: Sequence[int]) -> npt.NDArray[np.float64]:
     chances = np.array([1.0])
     for count in nnz:
         p = count / numel if numel else 0.0
-        chances = np.convolve(chances, [1 - p, p])
+        chances = np.kron([1 - p, p], chances) if which else np.convolve(chances, [1 - p, p])
     return chances * numel
 
 
@@ -86,7 +130,7 @@ class ConsensusPicture:
         rows, columns = np.arange(0, shape[0], runs[0]), np.arange(0, shape[1], runs[1])
         sums = np.add.reduceat(np.add.reduceat(matrix, rows, 0, np.int64), columns, 1)
         sizes = np.outer(np.diff(rows, append=shape[0]), np.diff(columns, append=shape[1]))
-        consensus = Consensus(tuple(observed.tolist()), tuple(expected.tolist()))
+        consensus = Consensus.of(observed, expected)
         return cls(name, shape, consensus, by_row, by_column, runs, sums / sizes / len(nnz))
 
     def to_json(self) -> dict[str, Any]:
@@ -217,13 +261,15 @@ class PairOverlap:
 class Comparison(Brief):
     """Two or more masks compared, and the pairs of more beside each other: consensus and matrix.
 
-    ``stripes`` are for each mask its matrices' stripes by name, where asked for.
+    ``stripes`` are for each mask its matrices' stripes by name, where asked for; ``intersections`` are of three to six
+    masks, the largest first.
     """
 
     pairs: tuple[PairOverlap, ...]
     consensus: Consensus | None
     stripes: tuple[Mapping[str, Stripes], ...]
     matrix: PairMatrix | None = None
+    intersections: tuple[Intersection, ...] = ()
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -238,6 +284,7 @@ class Comparison(Brief):
             "matrix": None if self.matrix is None else self.matrix.to_json(),
             "pairs": [pair.to_json() for pair in self.pairs],
             "consensus": None if self.consensus is None else self.consensus.to_json(),
+            "intersections": [asdict(each) for each in self.intersections],
             "stripes": [{name: asdict(stripes) for name, stripes in mask.items()} for mask in self.stripes],
         }
 

@@ -24,6 +24,12 @@ IN_A: npt.NDArray[np.float64] = np.array([0.0, 1.0, 0.0, 1.0])
 IN_B: npt.NDArray[np.float64] = np.array([0.0, 0.0, 1.0, 1.0])
 """Whether a cell is in B."""
 
+MOST_CROSSED = 6
+"""Masks whose combinations are all counted: 64 of them."""
+
+_WORDS = 1 << 12
+"""Words of each mask at a time: what six masks share in every combination is 2 MiB."""
+
 MAX_MASKS = 255
 """Masks that can be counted at once: the number of masks that hold a coordinate is kept in one byte."""
 
@@ -67,6 +73,28 @@ def count_agreeing(masks: list[Packed], numel: int) -> Cells:
         pointers, len(masks), packed_bytes(numel) // (PAD_BITS // 8), compiled.write(counts)
     )
     counts[0] = numel - counts.sum()
+    return counts
+
+
+def count_crossed(masks: list[Packed], numel: int) -> Cells:
+    """Count coordinates by which of 1 to 6 masks hold them: int64 ``[2 ** len(masks)]``.
+
+    Bit m of an index is mask m: of two masks in neither, in the first only, in the second only, in both.
+    """
+    if not 0 < len(masks) <= MOST_CROSSED or any(mask.size != packed_bytes(numel) for mask in masks):
+        raise ValueError(f"need 1 to {MOST_CROSSED} masks of {numel} coordinates, got {len(masks)}")
+    words = [np.ascontiguousarray(mask).view(np.uint64) for mask in masks]
+    counts = np.zeros(1 << len(masks), np.int64)
+    for start in range(0, words[0].size, _WORDS):
+        held = np.full((1, words[0][start : start + _WORDS].size), -1, np.int64).view(np.uint64)
+        for mask in words:
+            held = np.concatenate([held, held & mask[start : start + _WORDS]])
+        counts += np.bitwise_count(held).sum(1, dtype=np.int64)
+    counts[0] = numel
+    # Held by all of some masks, less what one more mask holds too, is held by these and not by that one.
+    for bit in range(len(masks)):
+        pairs = counts.reshape(-1, 2, 1 << bit)
+        pairs[:, 0] -= pairs[:, 1]
     return counts
 
 

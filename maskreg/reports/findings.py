@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
-from maskreg.analysis.comparison import Comparison, ConsensusPicture, PairOverlap
+from maskreg.analysis.comparison import Comparison, ConsensusPicture, Intersection, PairOverlap
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.papers import TableBeside
 from maskreg.analysis.verdict import Outcome, Verdict
@@ -64,6 +64,7 @@ class Findings:
     Attributes:
         selection: the tensors that all else is of; geometry, trajectory and papers are as they were measured.
         matrix: all masks beside each other; None for two and for one.
+        intersections: what of three to six masks lies in exactly some of them, the largest first.
         consensus: of three masks or more, how many hold each coordinate, of every matrix where there are few.
     """
 
@@ -77,6 +78,7 @@ class Findings:
     exponents: ByExponent | None
     others: tuple[OtherMask, ...]
     matrix: PairMatrix | None = None
+    intersections: tuple[Intersection, ...] = ()
     consensus: tuple[ConsensusPicture, ...] = ()
     geometry: Geometry | None = None
     trajectory: Trajectory | None = None
@@ -120,7 +122,8 @@ def gather(
         OtherMask(other.name, other.card, pair, _independent(mask.artifact, other.artifact), outcome)
         for other, pair, outcome in zip(others, comparison.pairs, _corrected(comparison), strict=False)
     )
-    findings = replace(findings, others=tuple(compared), matrix=comparison.matrix)
+    crossed = comparison.intersections
+    findings = replace(findings, others=tuple(compared), matrix=comparison.matrix, intersections=crossed)
     if len(masks) == 2:
         return findings
     artifacts, allow_different = [each.artifact for each in masks], spec.allow_different

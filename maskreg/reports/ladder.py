@@ -110,14 +110,15 @@ def ladder(pair: PairOverlap) -> Markup:
     return _LADDER.format(bottom + 26, label, Markup().join(parts), x(observed), anchor, seen)
 
 
-def document(pair: PairOverlap, theme: Theme) -> str:
-    """The same as a file of its own, in the colors of a theme."""
-    style = files("maskreg.reports").joinpath("ladder.css").read_text(encoding="utf-8")
+def document(drawn: Markup, theme: Theme) -> str:
+    """An element of a page as a file of its own, in the colors of a theme. Its class names its style sheet."""
+    kind = str(drawn).split('"', 2)[1]
+    style = files("maskreg.reports").joinpath(f"{kind}.css").read_text(encoding="utf-8")
     style = re.sub(r"var\(--(\w+)\)", lambda name: str(getattr(theme, name[1])), style)
     fonts = ", ".join(FONTS)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" font-family="{fonts}" class="ladder" width="{_WIDTH}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" font-family="{fonts}" class="{kind}" width="{_WIDTH}"'
     ground = f'<style>{style}</style><rect width="100%" height="100%" fill="{theme.ground}"/>'
-    return str(ladder(pair)).replace('<svg class="ladder" width="100%"', head, 1).replace(">", f">{ground}", 1) + "\n"
+    return str(drawn).replace(f'<svg class="{kind}" width="100%"', head, 1).replace(">", f">{ground}", 1) + "\n"
 
 
 def _drawn(rung: Rung, top: int, x: Callable[[float], str]) -> Markup:

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from maskreg.analysis.comparison import ConsensusPicture, PairOverlap
+from maskreg.analysis.comparison import ConsensusPicture
 from maskreg.analysis.coverage import PRESETS
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.verdict import RULE
@@ -28,6 +28,7 @@ from maskreg.reports.modules import Grid
 from maskreg.reports.pictures import Plot, inline, svg
 from maskreg.reports.templates import Definitions, render
 from maskreg.reports.theme import DARK, LIGHT
+from maskreg.reports.upset import upset
 from maskreg.words import counted, percent
 
 MOST_OUTSIDE = 30
@@ -37,10 +38,10 @@ MOST_LADDERS = 8
 """Maximum number of masks whose overlap is drawn."""
 
 
-def ladders_of(findings: Findings) -> dict[str, PairOverlap]:
-    """Every overlap that is drawn as a ladder, by the name of the picture."""
-    drawn = enumerate(findings.others[:MOST_LADDERS], start=1)
-    return {f"overlap-{number}": other.overlap for number, other in drawn if other.overlap.whole.counts.most}
+def elements_of(findings: Findings) -> dict[str, Markup]:
+    """What is drawn in the page's own type: every overlap as a ladder, and intersections, by name; none empty."""
+    drawn = {f"overlap-{n}": ladder(each.overlap) for n, each in enumerate(findings.others[:MOST_LADDERS], start=1)}
+    return {name: each for name, each in {**drawn, "intersections": upset(findings.intersections)}.items() if each}
 
 
 def plots_of(findings: Findings) -> dict[str, Plot]:
@@ -120,9 +121,9 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
         rule=RULE,
         contents=_contents(findings, plots),
         plots={name: _drawn(plot) for name, plot in plots.items()},
-        ladders={
-            name: (ladder(pair), address("image/svg+xml", document(pair, LIGHT).encode()))
-            for name, pair in ladders_of(findings).items()
+        elements={
+            name: (drawn, address("image/svg+xml", document(drawn, LIGHT).encode()))
+            for name, drawn in elements_of(findings).items()
         },
         note=NOTE,
         pairs=[(other.name, other.overlap) for other in findings.others],

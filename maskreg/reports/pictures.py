@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import matplotlib as mpl
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from maskreg.analysis.comparison import PairOverlap
 from maskreg.disk import creating, filling, replacing
 from maskreg.reports.ladder import document
 from maskreg.reports.numbers import Numbers
@@ -63,8 +63,8 @@ def png(plot: Plot, theme: Theme) -> bytes:
     return buffer.getvalue()
 
 
-def export(plots: Iterable[Plot], ladders: Mapping[str, PairOverlap], folder: Path) -> list[Path]:
-    """Write every plot to a folder as SVG and PNG, light and dark, and as PDF; every ladder as SVG.
+def export(plots: Iterable[Plot], elements: Mapping[str, Markup], folder: Path) -> list[Path]:
+    """Write every plot to a folder as SVG and PNG, light and dark, and as PDF; elements as SVG.
 
     Returns:
         The files, in order.
@@ -75,8 +75,8 @@ def export(plots: Iterable[Plot], ladders: Mapping[str, PairOverlap], folder: Pa
             vector = folder / f"{plot.name}-{theme.name}.svg"
             pictures |= {vector: svg(plot, theme).encode(), vector.with_suffix(".png"): png(plot, theme)}
         pictures[folder / f"{plot.name}.pdf"] = pdf(plot)
-    for name, pair in ladders.items():
-        pictures |= {folder / f"{name}-{theme.name}.svg": document(pair, theme).encode() for theme in THEMES}
+    for name, element in elements.items():
+        pictures |= {folder / f"{name}-{theme.name}.svg": document(element, theme).encode() for theme in THEMES}
     size = sum(map(len, pictures.values()))
     with filling(folder, size, what="the folder of plots", left="every file in it is whole"), creating(folder):
         folder.mkdir(parents=True, exist_ok=True)

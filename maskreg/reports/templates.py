@@ -11,9 +11,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from maskreg.analysis.comparison import ONLY_OF_SIX
 from maskreg.analysis.evidence import STRATA
 from maskreg.analysis.verdict import null_label
 from maskreg.glossary import ENTRIES
+from maskreg.reports import upset
 from maskreg.words import human_bytes, interval, percent, three_digits, times, whole
 
 _UNBROKEN = "\N{NO-BREAK SPACE}%"
@@ -75,5 +77,5 @@ def environment(package: str) -> jinja2.Environment:
         "together": together,
     }
     templates.filters |= filters
-    templates.globals |= {"strata": STRATA, "null_label": null_label}
+    templates.globals |= {"strata": STRATA, "null_label": null_label, "upset": upset, "ONLY_OF_SIX": ONLY_OF_SIX}
     return templates

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.analysis.contingency import count_agreeing, count_both, count_classes, count_stripes
+from maskreg.analysis.comparison import Consensus
+from maskreg.analysis.contingency import count_agreeing, count_both, count_classes, count_crossed, count_stripes
 from maskreg.mask import overlap, pack
 from maskreg.mask.rounding import classes_of
 
@@ -40,6 +41,18 @@ def test_agreement_is_that_of_dense_masks(kernels: str, numel: int, masks: int, 
     found = drawn(numel, seed, masks)
     expected = np.bincount(np.sum(found, axis=0), minlength=masks + 1)
     assert (count_agreeing([pack(mask) for mask in found], numel) == expected).all()
+
+
+@given(st.one_of(sizes, st.just(600_000)), st.integers(1, 6), st.integers(0, 1 << 32))
+def test_combinations_are_those_of_dense_masks(numel: int, masks: int, seed: int) -> None:
+    found = drawn(numel, seed, masks)
+    which = np.sum([mask.astype(np.int64) << bit for bit, mask in enumerate(found)], axis=0)
+    counts = count_crossed([pack(mask) for mask in found], numel)
+    assert (counts == np.bincount(which, minlength=1 << masks)).all()
+    # What is counted of more masks too follows from it.
+    assert Consensus.of(counts, counts / 1, which=True).observed == tuple(
+        count_agreeing([pack(mask) for mask in found], numel)
+    )
 
 
 def test_255_masks_can_agree(kernels: str) -> None:
@@ -79,5 +92,8 @@ def test_what_does_not_belong_together_is_refused() -> None:
         count_both(one, other)
     with pytest.raises(ValueError, match="coordinates"):
         count_classes(one, one, np.zeros(65, np.uint16))
+    for masks in ([], [one] * 7, [other]):
+        with pytest.raises(ValueError, match="1 to 6"):
+            count_crossed(masks, 64)
     with pytest.raises(ValueError, match="outside a matrix"):
         count_stripes(one, 60, 64, np.zeros(4, np.int64), np.zeros(25, np.int64))

@@ -51,7 +51,7 @@ def places(drawn: ET.Element, tag: str, attribute: str) -> list[float]:
 
 def test_places_are_in_proportion_and_every_figure_is_written(found: Findings) -> None:
     pair = overlap(found, 2500)
-    drawn = ET.fromstring(document(pair, THEMES[0]))
+    drawn = ET.fromstring(document(ladder(pair), THEMES[0]))
     (seen,) = (node for node in drawn.iter(SVG + "line") if node.get("class") == "seen")
     x = float(seen.attrib["x1"].removesuffix("%"))
     dots = places(drawn, "circle", "cx")
@@ -67,7 +67,7 @@ def test_places_are_in_proportion_and_every_figure_is_written(found: Findings) -
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
 def test_a_file_of_its_own_has_its_colors(found: Findings, theme: Theme) -> None:
-    drawn = document(overlap(found, 2500), theme)
+    drawn = document(ladder(overlap(found, 2500)), theme)
     assert ET.fromstring(drawn).tag == f"{SVG}svg"
     assert "var(" not in drawn and theme.observed in drawn and theme.ground in drawn
 

@@ -10,7 +10,7 @@ import pytest
 
 from maskreg.flow.overlap.measure import NamedMask
 from maskreg.reports.findings import Findings, gather
-from maskreg.reports.page import ladders_of, page, plots_of, slug
+from maskreg.reports.page import elements_of, page, plots_of, slug
 from maskreg.reports.pictures import Plot, svg
 from maskreg.reports.theme import LIGHT, THEMES
 from maskreg.words import times
@@ -107,7 +107,7 @@ def test_the_same_findings_give_the_same_bytes(found: Findings, plots: dict[str,
 
 def test_without_a_source_it_says_what_is_missing(masks: tuple[NamedMask, NamedMask]) -> None:
     found = gather(masks[0], masks[1:])
-    assert (set(plots_of(found)), set(ladders_of(found))) == ({"density"}, {"overlap-1"})
+    assert (set(plots_of(found)), set(elements_of(found))) == ({"density"}, {"overlap-1"})
     assert "The source was not available" in " ".join(Parsed(page(found, "1.2.3")).texts)
     alone = gather(masks[0])
     assert set(plots_of(alone)) == {"density"}

@@ -27,11 +27,13 @@ import numpy.typing as npt
 from maskreg.analysis.contingency import (
     CELLS,
     MAX_MASKS,
+    MOST_CROSSED,
     Cells,
     Packed,
     count_agreeing,
     count_both,
     count_classes,
+    count_crossed,
     count_stripes,
 )
 from maskreg.analysis.evidence import NO_SOURCE
@@ -242,8 +244,9 @@ class SpanCounts:
     Attributes:
         pairs: int64 for every pair of its tile: ``[512, 4]``, 2x2 tables by class of the source's codes; without the
             source ``[1, 4]``.
-        agreeing: int64 ``[masks + 1]``, coordinates by how many masks hold them; empty for two masks, and for all
-            tiles but the first.
+        held: int64 ``[2 ** masks]``, coordinates by which masks hold them, as
+            :func:`~maskreg.analysis.contingency.count_crossed` numbers them; of more than six masks ``[masks + 1]``, by
+            how many hold them; empty for two masks, and for all tiles but the first.
         stripes: for every mask its coordinates by row and by column; empty where there are no stripes, and for all
             tiles but the first.
         grids: of the span alone, for every pair its tables by row and by column; empty where they are not counted.
@@ -251,7 +254,7 @@ class SpanCounts:
 
     span: SharedSpan
     pairs: tuple[Cells, ...]
-    agreeing: Cells
+    held: Cells
     stripes: tuple[tuple[Cells, Cells], ...]
     grids: tuple[SpanGrid, ...] = ()
 
@@ -259,7 +262,7 @@ class SpanCounts:
         return SpanCounts(
             other.span,
             tuple(left + right for left, right in zip(self.pairs, other.pairs, strict=True)),
-            self.agreeing + other.agreeing,
+            self.held + other.held,
             tuple(
                 (rows + more_rows, columns + more_columns)
                 for (rows, columns), (more_rows, more_columns) in zip(self.stripes, other.stripes, strict=True)
@@ -300,10 +303,11 @@ class SpanCounter:
                 for left, right in operands
             )
         first = not tile.number
+        count_held = count_crossed if len(masks) <= MOST_CROSSED else count_agreeing
         return SpanCounts(
             span,
             pairs,
-            count_agreeing(list(masks.values()), stop - start) if first and len(masks) > 2 else np.zeros(0, np.int64),
+            count_held(list(masks.values()), stop - start) if first and len(masks) > 2 else np.zeros(0, np.int64),
             tuple(_stripes(mask, span) for mask in masks.values())
             if first and self.stripes and len(rows[0].source_shape or ()) == 2
             else (),

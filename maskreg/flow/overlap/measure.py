@@ -15,8 +15,17 @@ import numpy as np
 
 from maskreg import parallel
 from maskreg.analysis.chance import Floats
-from maskreg.analysis.comparison import Comparison, Consensus, PairOverlap, Stripes, independent, matrix_of, stripes_of
-from maskreg.analysis.contingency import Cells
+from maskreg.analysis.comparison import (
+    Comparison,
+    Consensus,
+    PairOverlap,
+    Stripes,
+    independent,
+    intersections_of,
+    matrix_of,
+    stripes_of,
+)
+from maskreg.analysis.contingency import MOST_CROSSED, Cells
 from maskreg.analysis.evidence import (
     NO_SOURCE,
     ROUNDING,
@@ -163,8 +172,9 @@ class _Totals:
         self._pairs = {pair: _Sums(self._by) for pair in combinations(range(len(artifacts)), 2)}
         self._known: tuple[str, dict[int, Floats | str]] = "", {}
         self._no_flips = [hidden_flips(artifact.manifest.rule) for artifact in artifacts]
-        self._observed = np.zeros(len(artifacts) + 1, np.int64)
-        self._independent = np.zeros(len(artifacts) + 1)
+        self._which = len(artifacts) <= MOST_CROSSED
+        kinds = 1 << len(artifacts) if self._which else len(artifacts) + 1
+        self._observed, self._independent = np.zeros(kinds, np.int64), np.zeros(kinds)
         self._stripes: list[dict[str, Stripes]] = [{} for _ in artifacts] if spec.stripes else []
 
     def add(self, counts: SpanCounts, grids: Sequence[Grid]) -> None:
@@ -194,9 +204,9 @@ class _Totals:
         )
         for pair, sums in zip(pairs, results, strict=True):
             self._pairs[pair].add(row, sums)
-        if counts.agreeing.size:
-            self._observed += counts.agreeing
-            self._independent += independent(rows[0].numel, [row.nnz for row in rows])
+        if counts.held.size:
+            self._observed += counts.held
+            self._independent += independent(rows[0].numel, [row.nnz for row in rows], which=self._which)
         if counts.stripes:
             for stripes, (by_row, by_column) in zip(self._stripes, counts.stripes, strict=True):
                 stripes[rows[0].name] = stripes_of(by_row, by_column)
@@ -206,9 +216,10 @@ class _Totals:
         pairs = tuple(self._overlap(pair, sums, notes) for pair, sums in self._pairs.items())
         if len(self._masks) == 2:
             return Comparison(pairs, None, tuple(self._stripes))
-        consensus = Consensus(tuple(self._observed.tolist()), tuple(self._independent.tolist()))
+        crossed = intersections_of(self._observed, self._independent) if self._which else ()
+        consensus = Consensus.of(self._observed, self._independent, which=self._which)
         matrix = matrix_of(pairs, [mask.name for mask in self._masks])
-        return Comparison(pairs, consensus, tuple(self._stripes), matrix)
+        return Comparison(pairs, consensus, tuple(self._stripes), matrix, crossed)
 
     def _overlap(self, pair: tuple[int, int], sums: _Sums, notes: Sequence[str]) -> PairOverlap:
         a, b = masks = self._masks[pair[0]], self._masks[pair[1]]

@@ -77,6 +77,7 @@ def compare(
         shades={} if result.matrix is None else shades_of(result.matrix),
         answers={} if result.matrix is None else {pair.masks: pair for pair in result.matrix.pairs},
         consensus=result.consensus,
+        intersections=result.intersections,
         mark_of=mark_of_pair,
         heading_of=heading_of_pair,
         with_source=with_source(result.pairs[0].whole),

@@ -82,12 +82,12 @@ def report(
             the mask with ``-analysis``, if there is one.
         trajectory: how the update grew, as ``trajectory`` returned it.
         papers: papers whose tables stand beside the analysis: ``comp``, ``dssu``, ``geo``, ``pnt`` or ``sub``.
-        plots: a folder for every plot as SVG and PNG, light and dark, and as PDF; for overlaps as SVG alone.
+        plots: a folder for every plot as SVG and PNG, light and dark, and as PDF; for what masks share as SVG alone.
     """
     from maskreg.artifact.analysis import read_analysis
     from maskreg.reports.findings import gather
     from maskreg.reports.geometry import geometry_of, trajectory_of
-    from maskreg.reports.page import ladders_of, page, plots_of
+    from maskreg.reports.page import elements_of, page, plots_of
     from maskreg.reports.pictures import export
     from maskreg.reports.theme import require_libraries
 
@@ -118,7 +118,7 @@ def report(
             written = page(findings, __version__, drawn).encode()
             file.write(written)
             # Before the page appears: a folder that cannot be written leaves no page either.
-            exported = export(drawn.values(), ladders_of(findings), Path(plots)) if plots else []
+            exported = export(drawn.values(), elements_of(findings), Path(plots)) if plots else []
     return _result(findings, Path(out), exported)
 
 

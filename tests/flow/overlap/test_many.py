@@ -68,6 +68,15 @@ def test_every_pair_is_as_if_it_were_compared_alone(
     observed = np.bincount(np.sum([dense(mask) for mask in masks], axis=0), minlength=6)
     assert together.consensus is not None
     assert together.consensus.observed == tuple(observed)
+    which = np.sum([dense(mask).astype(int) << bit for bit, mask in enumerate(masks)], axis=0)
+    numbers = {sum(1 << mask for mask in each.masks): each for each in together.intersections}
+    assert [numbers[n].coordinates for n in range(1, 32)] == np.bincount(which, minlength=32)[1:].tolist()
+    sizes = [each.coordinates for each in together.intersections]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(each.expected for each in together.intersections) == pytest.approx(sum(together.consensus.expected[1:]))
+    for pair in together.pairs[:1]:
+        shared = [each for each in together.intersections if {0, 1} <= set(each.masks)]
+        assert sum(each.coordinates for each in shared) == pair.whole.counts.both
     assert [len(mask) for mask in together.stripes] == [len(together.stripes[0])] * 5 != [0] * 5
 
 
