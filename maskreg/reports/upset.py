@@ -45,14 +45,15 @@ _UPSET = Markup(
 )
 _COLUMN = Markup(
     '<g><title>{title}</title><rect x="{bar[0]:.2f}%" width="{bar[1]:.2f}%" y="{bar[2]:.1f}" height="{bar[3]:.1f}"/>'
-    '<line class="chance" x1="{ends[0]:.2f}%" x2="{ends[1]:.2f}%" y1="{ends[2]:.1f}" y2="{ends[2]:.1f}"/>'
-    '<svg class="over" x="{over[0]:.2f}%" y="{over[1]:.1f}"><text>{share}</text></svg>{dots}</g>'
+    '<svg class="over" x="{over[0]:.2f}%" y="{over[1]:.1f}"><text>{share}</text></svg>{below}</g>'
 )
+_CHANCE = Markup('<line class="chance" x1="{0:.2f}%" x2="{1:.2f}%" y1="{2:.1f}" y2="{2:.1f}"/>')
 _DOT = Markup('<circle{} cx="{:.2f}%" cy="{}" r="5"/>')
 _LINK = Markup('<line x1="{0:.2f}%" x2="{0:.2f}%" y1="{1}" y2="{2}"/>')
 _OTHERS = Markup('<svg class="over" x="{:.2f}%" y="{}"><text>others</text></svg>')
 _SIZE = Markup(
-    '<text x="13%" y="{}" text-anchor="end">{}</text><rect class="size" x="{:.2f}%" width="{:.2f}%" y="{}" height="12"/>'
+    '<text x="13%" y="{}" text-anchor="end">{}</text>'
+    '<rect class="size" x="{:.2f}%" width="{:.2f}%" y="{}" height="12"/>'
     '<text x="{}%" y="{}" text-anchor="middle">{}</text>'
 )
 
@@ -75,7 +76,8 @@ def upset(intersections: Sequence[Intersection]) -> Markup:
         return Markup()
     bars = [*intersections[:MOST_BARS]]
     if rest:
-        bars.append(Intersection((), sum(each.coordinates for each in rest), sum(each.expected for each in rest)))
+        # Without a line: what so many would share by chance would dwarf the bars.
+        bars.append(Intersection((), sum(each.coordinates for each in rest), 0.0))
     masks, sizes = len(intersections).bit_length(), sizes_of(intersections)
     parts = [_size(mask, size / union, size / max(sizes)) for mask, size in enumerate(sizes)]
     parts += _columns(bars, masks, union)
@@ -88,18 +90,21 @@ def upset(intersections: Sequence[Intersection]) -> Markup:
 def _columns(bars: Sequence[Intersection], masks: int, union: int) -> Iterator[Markup]:
     pitch, tallest = (100 - _LEFT) / len(bars), max(max(each.coordinates, each.expected) for each in bars)
     for number, each in enumerate(bars):
-        x = _LEFT + pitch * (number + 0.5)
+        x, told = _LEFT + pitch * (number + 0.5), counted(each.coordinates, "coordinate")
         height, chance = (_HIGH * count / tallest for count in (each.coordinates, each.expected))
-        dots = [_DOT.format(Markup(' class="in"' if mask in each.masks else ""), x, _y(mask)) for mask in range(masks)]
-        link = _LINK.format(x, *(_y(end(each.masks)) for end in (min, max))) if each.masks else ""
+        below = _OTHERS.format(x, _y(0) + _ROW * masks / 2)
+        if each.masks:
+            told += f", {whole(each.expected)} if independent"
+            held = (Markup(' class="in"' if mask in each.masks else "") for mask in range(masks))
+            below = _CHANCE.format(x - pitch / 3, x + pitch / 3, _BASE - chance)
+            below += _LINK.format(x, *(_y(end(each.masks)) for end in (min, max)))
+            below += Markup().join(_DOT.format(marked, x, _y(mask)) for mask, marked in enumerate(held))
         yield _COLUMN.format(
-            title=f"{letters_of(each.masks) or 'others'}: {counted(each.coordinates, 'coordinate')}, "
-            f"{whole(each.expected)} if independent",
+            title=f"{letters_of(each.masks) or 'others'}: {told}",
             bar=(x - pitch / 3, 2 * pitch / 3, _BASE - height, height),
-            ends=(x - pitch / 3, x + pitch / 3, _BASE - chance),
             over=(x, _BASE - max(height, chance) - 6),
             share=percent(each.coordinates / union),
-            dots=link + Markup().join(dots) if each.masks else _OTHERS.format(x, _y(0) + _ROW * masks / 2),
+            below=below,
         )
 
 

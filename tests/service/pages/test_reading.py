@@ -300,6 +300,7 @@ def test_more_than_two_have_a_heat_map_whose_cells_lead_to_pairs(
     # A baseline of the first has no answer beside it, and no color.
     assert [bool(color) for color, address in cells if "opd" in address and "random" in address] == [False, False]
     assert section(text, "consensus")
+    assert 'class="upset"' in section(text, "intersections")
     assert sorted(client.get(address).status_code for address in links) == [200] * 3
     assert client.get(PAIR).text == alone
 
