@@ -9,6 +9,11 @@ In memory, the state of one parameter covers its local part::
 
 Saved, every vector is in the order of the whole mask, ``[nnz]``; for sharded parameters as a DTensor in even chunks,
 which checkpoints know how to gather, split again and load.
+
+State that is quantized in blocks is in plain tensors, ``exp_avg.codes``, whose length is the same in every process. It
+is saved as it is, process after process, since other blocks would have other values; only the same parts resume it::
+
+    parts    int64 [5], of each process: its part, and how many of the mask's coordinates are there
 """
 
 from __future__ import annotations
@@ -90,28 +95,37 @@ class Exchange:
 
     def to_chunks(self, part: torch.Tensor) -> torch.Tensor:
         """A local part ``[nnz]`` as a DTensor ``[total]`` in even chunks, on the part's device."""
-        from torch.distributed.tensor import DTensor
-
         entries = _swapped(part.to(self.offsets.device), self.sent, self.received, self.mesh.get_group(self.dim))
         chunk = torch.empty_like(entries).index_copy_(0, self.offsets, entries).to(part.device)
-        shape = torch.Size([self.total])
-        return DTensor.from_local(chunk, self.mesh, self._placements, run_check=False, shape=shape, stride=(1,))
+        return _chunked(chunk, self.total, self.mesh, self.dim)
 
     def accepts(self, vector: torch.Tensor) -> bool:
         """Whether a DTensor is laid out as :meth:`to_chunks` does, which one from a file may not be."""
-        mesh, placements = vector.device_mesh, vector.placements  # type: ignore[attr-defined]
-        return torch.equal(mesh.mesh, self.mesh.mesh) and tuple(placements) == self._placements
+        return _is_chunked(vector, self.mesh, self.dim)
 
     def to_part(self, vector: torch.Tensor) -> torch.Tensor:
         """The local part ``[nnz]`` of a DTensor that :meth:`accepts` accepts."""
         entries = local_of(vector).to(self.offsets.device).index_select(0, self.offsets)
         return _swapped(entries, self.received, self.sent, self.mesh.get_group(self.dim))
 
-    @property
-    def _placements(self) -> tuple[Any, ...]:
-        from torch.distributed.tensor import Replicate, Shard
 
-        return tuple(Shard(0) if dim == self.dim else Replicate() for dim in range(self.mesh.ndim))
+def _chunked(chunk: torch.Tensor, total: int, mesh: DeviceMesh, dim: int) -> torch.Tensor:
+    """A DTensor ``[total]`` of every process's chunk."""
+    from torch.distributed.tensor import DTensor
+
+    placements = _placements(mesh, dim)
+    return DTensor.from_local(chunk, mesh, placements, run_check=False, shape=torch.Size([total]), stride=(1,))
+
+
+def _is_chunked(vector: torch.Tensor, mesh: DeviceMesh, dim: int) -> bool:
+    other, placements = vector.device_mesh, vector.placements  # type: ignore[attr-defined]
+    return torch.equal(other.mesh, mesh.mesh) and tuple(placements) == _placements(mesh, dim)
+
+
+def _placements(mesh: DeviceMesh, dim: int) -> tuple[Any, ...]:
+    from torch.distributed.tensor import Replicate, Shard
+
+    return tuple(Shard(0) if each == dim else Replicate() for each in range(mesh.ndim))
 
 
 def is_local_share(vector: torch.Tensor) -> bool:
@@ -133,7 +147,11 @@ def _swapped(values: torch.Tensor, sent: list[int], received: list[int], group: 
 
 
 MASK = "mask"
-"""The key of the fingerprint; all other tensors with a dimension are packed vectors."""
+"""The key of the fingerprint."""
+PARTS = "parts"
+"""The key of the part in which blocks are."""
+OF_BLOCKS = "."
+"""In keys of tensors that are quantized in blocks. All others with a dimension are packed vectors."""
 
 
 def begin_state(item: MaskedParameter, state: dict[str, Any], vectors: Iterable[str]) -> None:
@@ -162,6 +180,8 @@ def saved(item: MaskedParameter, state: Mapping[str, Any]) -> dict[str, Any]:
         whole[key] = value
         if key == MASK:
             whole[key] = fingerprint_of(item)
+        elif OF_BLOCKS in key or key == PARTS:
+            whole[key] = _in_a_row(item, value)
         elif _is_vector(value) and item.layout.mesh is not None:
             exchange = exchange or Exchange.of(item.layout, item.order)
             whole[key] = exchange.to_chunks(value)
@@ -174,29 +194,68 @@ def restored(item: MaskedParameter, state: Mapping[str, Any]) -> dict[str, Any]:
     if not state:
         return {}
     _check_mask(item, state.get(MASK))
+    if any(OF_BLOCKS in key for key in state):
+        _check_parts(item, state.get(PARTS, torch.empty(0, dtype=torch.int64)))
     exchange: Exchange | None = None
     local: dict[str, Any] = {}
     for key, value in state.items():
         local[key] = value
         if key == MASK:
             local[key] = fingerprint_of(item)
+        elif OF_BLOCKS in key or key == PARTS:
+            local[key] = _own_of(item, value).to(item.weights.device, copy=True)
         elif _is_vector(value):
             if tuple(value.shape) != (item.order.total,):
                 raise DataError(
                     f"{key} of {item.name} has shape {list(value.shape)}, but its mask {item.order.total:,} coordinates"
                 )
-            if hasattr(value, "device_mesh") and not is_local_share(value):
-                raise DataError(
-                    f"{key} of {item.name} is another process's share of it, as torch.save writes of sharded state",
-                    hint="save and load with torch.distributed.checkpoint; or let each process load the file that it"
-                    " saved, in as many processes",
-                )
+            _check_share(item, key, value)
             if item.layout.mesh is not None and hasattr(value, "placements"):
                 exchange = exchange or Exchange.of(item.layout, item.order)
             local[key] = _local_vector(item, value, exchange)
         elif isinstance(value, torch.Tensor):
             local[key] = value.detach().to("cpu", copy=True)
     return local
+
+
+def _check_share(item: MaskedParameter, key: str, value: torch.Tensor) -> None:
+    if hasattr(value, "device_mesh") and not is_local_share(value):
+        raise DataError(
+            f"{key} of {item.name} is another process's share of it, as torch.save writes of sharded state",
+            hint="save and load with torch.distributed.checkpoint; or let each process load the file that it"
+            " saved, in as many processes",
+        )
+
+
+def _check_parts(item: MaskedParameter, parts: torch.Tensor) -> None:
+    _check_share(item, PARTS, parts)
+    here, there = _whole_of(_in_a_row(item, part_of(item))), _whole_of(parts)
+    if not torch.equal(here, there.to(here.device)):
+        raise DataError(
+            f"the saved state of {item.name} is quantized in blocks within the parts of {len(there) // 5} processes; now"
+            f" {len(here) // 5} have other parts",
+            hint="resume in as many processes, sharded in the same way; or begin with new state, from the weights",
+        )
+
+
+def _in_a_row(item: MaskedParameter, value: torch.Tensor) -> torch.Tensor:
+    """Values of as many entries in each process, as one DTensor; of a parameter that is not sharded, as they are."""
+    mesh, dim = item.layout.mesh, item.layout.dim
+    return value if mesh is None else _chunked(value, len(value) * mesh.size(dim), mesh, dim)
+
+
+def _own_of(item: MaskedParameter, value: torch.Tensor) -> torch.Tensor:
+    """This process's share of what :func:`_in_a_row` returned."""
+    mesh, dim = item.layout.mesh, item.layout.dim
+    if mesh is not None and hasattr(value, "placements") and _is_chunked(value, mesh, dim):
+        return local_of(value)
+    whole = _whole_of(value)
+    return whole if mesh is None else whole.chunk(mesh.size(dim))[mesh.get_local_rank(dim)]
+
+
+def _whole_of(value: Any) -> torch.Tensor:
+    whole: torch.Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return whole
 
 
 def _check_mask(item: MaskedParameter, fingerprint: torch.Tensor | None) -> None:
@@ -214,7 +273,7 @@ def _local_vector(item: MaskedParameter, value: torch.Tensor, exchange: Exchange
     device = item.weights.device
     if exchange is not None and exchange.accepts(value):
         return exchange.to_part(value).to(device)
-    full = value.full_tensor() if hasattr(value, "full_tensor") else value
+    full = _whole_of(value)
     if item.layout.mesh is not None:
         full = full.index_select(0, torch.from_numpy(item.order.positions()).to(full.device))
     return full.to(device, copy=True)
@@ -222,6 +281,12 @@ def _local_vector(item: MaskedParameter, value: torch.Tensor, exchange: Exchange
 
 def _is_vector(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() > 0
+
+
+def part_of(item: MaskedParameter) -> torch.Tensor:
+    """Which part of a parameter is in this process, and how many of its coordinates are masked, int64 ``[5]``."""
+    part = item.layout.part
+    return torch.tensor([part.first, part.stride, part.length, part.count, item.bits.nnz], device=item.weights.device)
 
 
 def fingerprint_of(item: MaskedParameter) -> torch.Tensor:
