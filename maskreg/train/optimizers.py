@@ -93,8 +93,12 @@ class Masked(PackedOptimizer):
     """An optimizer of any class that steps each coordinate by itself, on the coordinates of a mask.
 
     Its state takes what it takes for as many parameters as the mask has coordinates, and a master copy of 4 bytes for
-    each; an optimizer with 8-bit state saves both ways. Optimizers of matrices (Muon, SOAP) or with a statistic of a
-    whole tensor (Adafactor, LAMB) are refused: :func:`maskreg.train.attach` holds them to a mask.
+    each. Optimizers of matrices (Muon, SOAP) or with a statistic of a whole tensor (Adafactor, LAMB) are refused:
+    :func:`maskreg.train.attach` holds them to a mask.
+
+    ``torchao.optim.AdamW8bit`` and ``AdamW4bit`` quantize moments in blocks of masked coordinates; vectors below 4,096
+    entries keep theirs in fp32. A run resumes to the bit where each process has the part of the model that it had;
+    state from other parts is refused, by DataError or by torch.distributed.checkpoint.
 
     Example::
 

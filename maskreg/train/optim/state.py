@@ -232,8 +232,8 @@ def _check_parts(item: MaskedParameter, parts: torch.Tensor) -> None:
     here, there = _whole_of(_in_a_row(item, part_of(item))), _whole_of(parts)
     if not torch.equal(here, there.to(here.device)):
         raise DataError(
-            f"the saved state of {item.name} is quantized in blocks within the parts of {len(there) // 5} processes; now"
-            f" {len(here) // 5} have other parts",
+            f"the saved state of {item.name} is quantized in blocks within the parts of {len(there) // 5} processes;"
+            f" now {len(here) // 5} have other parts",
             hint="resume in as many processes, sharded in the same way; or begin with new state, from the weights",
         )
 

@@ -24,6 +24,7 @@ from maskreg.live.shards import layout_of, local_of
 from maskreg.train import Masked, MaskedAdamW, changed
 from maskreg.train.optim import MaskedOptimizer
 from maskreg.train.optim.gradients import PackedGradient
+from tests.train.optim.quantizing import QuantizedMomentum
 from tests.train.optim.world import (  # fmt: skip
     ADAMW,
     IN_ALL,
@@ -346,6 +347,29 @@ def share_of_another_process(folder: Path) -> None:
     with pytest.raises(DataError, match="another process's share") as refused:
         optimizer.bind(net)
     assert "torch.distributed.checkpoint" in (refused.value.hint or "")
+
+
+def quantized_state(folder: Path) -> None:
+    """Resumed in as many processes to the bit; refused in another number of them."""
+    net, again = sharded(), sharded()
+    optimizers = [Masked(n.named_parameters(), QuantizedMomentum, mask=masks()) for n in (net, again)]
+    for seed in range(2):
+        put_gradients(net, seed)
+        optimizers[0].step()
+        optimizers[0].zero_grad()
+    whole = get_optimizer_state_dict(net, optimizers[0], options=FULL)
+    for p, q in zip(net.parameters(), again.parameters(), strict=True):
+        q.data.copy_(p.data)
+    set_optimizer_state_dict(again, optimizers[1], get_optimizer_state_dict(net, optimizers[0]))
+    for each, optimizer in zip((net, again), optimizers, strict=True):
+        put_gradients(each, 2)
+        optimizer.step()
+    same(weights(again), weights(net))
+    alone = Net()
+    with pytest.raises(DataError, match="other parts"):
+        set_optimizer_state_dict(
+            alone, Masked(alone.named_parameters(), QuantizedMomentum, mask=masks()), whole, options=FULL
+        )
 
 
 def other_optimizers(folder: Path) -> None:

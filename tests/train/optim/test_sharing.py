@@ -16,7 +16,7 @@ SHARDED = [
     "uneven_shards_of_later_dimensions",
     "real_gradients_dense_and_packed", "parameters_that_sharding_replaced", "names_from_the_first_forward",
     "gradients_in_another_layout", "other_optimizers", "loaded_weights_stay",
-    "packed_shards_are_clipped_by_others",
+    "packed_shards_are_clipped_by_others", "quantized_state",
 ]  # fmt: skip
 
 RESUMES = [
