@@ -25,7 +25,7 @@ def trained(optimizer_class: Any) -> tuple[torch.Tensor, float, float, float]:
     model = small_model(vocabulary=97, dtype=torch.bfloat16, **SIZES)
     mask = masked(model)
     optimizer = Masked(model.named_parameters(), optimizer_class, mask=mask, lr=1e-3)
-    tokens = torch.randint(2, 97, (8, 32), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(2, 97, (4, 16), generator=torch.Generator().manual_seed(0))
     for step in range(STEPS + 1):
         if step == 1:
             start = time.perf_counter()
