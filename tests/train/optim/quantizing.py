@@ -29,7 +29,7 @@ class Quantized(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-        raise NotImplementedError(function)
+        raise TypeError(f"{function} does not take quantized tensors")
 
 
 class QuantizedMomentum(torch.optim.Optimizer):
