@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,15 @@ from maskreg.catalog.file import Put, read, write
 from maskreg.catalog.query import Counts, Measurement
 from maskreg.catalog.rows import artifact_row, record_row, ref_row
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedError, NotFoundError, UsageError
+from maskreg.errors import (
+    CorruptError,
+    DataError,
+    MaskregError,
+    NotAllowedError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+)
 from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
 from maskreg.registry.searching import LeftOut, Rebuilt, Search, digests_in, lost, readable_manifests, without
@@ -29,6 +38,9 @@ if TYPE_CHECKING:
     from maskreg.catalog.catalog import Catalog
 
 T = TypeVar("T")
+
+RETRY_S = 1.0
+"""How long a catalog or a store that did not answer is left alone, in seconds."""
 
 
 class Index:
@@ -49,6 +61,7 @@ class Index:
         """Name the catalog; nothing is opened yet."""
         self.url = url
         self.problem: MaskregError | None = None
+        self._failed_s = 0.0
         self._store = store
         self._refs = RefLog(store, check=check)
         self._uuid = uuid
@@ -298,8 +311,9 @@ class Index:
 
     def open(self, *, fill: bool = True) -> Catalog | None:
         """The catalog, filled, and made if it is missing; None when there is none or it is unusable (``problem``)."""
-        if self._opened is None and self.url and self.problem is None:
-            opened = None
+        has_passed = isinstance(self.problem, UnavailableError) and time.monotonic() - self._failed_s > RETRY_S
+        if self._opened is None and self.url and (self.problem is None or has_passed):
+            opened = self.problem = None
             try:
                 opened = open_catalog(self.url)
                 if fill:
@@ -309,7 +323,7 @@ class Index:
                         self._fill(opened)
                 self._opened = opened
             except MaskregError as error:
-                self.problem = error
+                self.problem, self._failed_s = error, time.monotonic()
             finally:
                 if opened is not None and self._opened is None:
                     opened.close()

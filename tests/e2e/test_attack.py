@@ -70,7 +70,7 @@ OTHERS = {
     "replicas": ([34], ["remote: killed"]),
     "polls": ([0], ["killed"]),
     "served": ([0, 1], ["client crashes: ", "server crashes: "]),
-    "outages": ([1], ["database hangs: "]),
+    "outages": ([0, 1], ["bucket crashes: ", "database hangs: "]),
     "faults": ([0], ["fault "]),
 }
 """Numbers of the others that are done, and what has to have happened; the bucket crashes under replicas."""

@@ -53,16 +53,20 @@ def test_a_tag_as_the_first_act_after_the_loss(home: Path) -> None:
         assert found(later) == NAMES
 
 
-def test_filling_that_breaks_off_is_done_by_the_next(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filling_that_breaks_off_is_done_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def down(*_: object) -> None:
         raise UnavailableError("the disk is away")
 
-    with monkeypatch.context() as patched, new_local(home) as first:
-        patched.setattr("maskreg.registry.index.digests_in", down)
-        assert first.index.open() is None
-        assert isinstance(first.index.problem, UnavailableError)
-    with new_local(home) as second:
-        assert found(second) == NAMES - {"third"}
+    with new_local(home) as registry:
+        with monkeypatch.context() as patched:
+            patched.setattr("maskreg.registry.index.digests_in", down)
+            assert registry.index.open() is None
+        assert registry.index.open() is None
+        assert isinstance(registry.index.problem, UnavailableError)
+        monkeypatch.setattr("maskreg.registry.index.RETRY_S", 0)
+        assert registry.index.open() is not None
+        assert registry.index.problem is None
+        assert found(registry) == NAMES - {"third"}
 
 
 def test_search_without_a_catalog_names_the_damaged_entry(local: Registry, home: Path, remote: Registry) -> None:

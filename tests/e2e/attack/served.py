@@ -34,6 +34,7 @@ import uvicorn
 from maskreg.errors import UnavailableError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
+from maskreg.registry.index import RETRY_S
 from maskreg.registry.verify import verify
 from maskreg.service.app import create_app
 from maskreg.service.auth.database import upgrade_server
@@ -175,6 +176,7 @@ class Served:
             part = self._parts[name]
             (part.kill if how == "crashes" else part.stop)()
             statuses = self._asked(rng, part.restart if how == "crashes" else part.cont)
+            time.sleep(RETRY_S)
         status = exit_code(pid)
         tally.counts[f"{name} {how}: {words[0]} exits {status}"] += 1
         tally.counts.update(f"{name} {how}: others are answered {answer}" for answer in statuses)
