@@ -100,8 +100,10 @@ def _on_server(
 ) -> None:
     if options["name"] is None:
         raise click.UsageError("with --on, choose a --name for the artifact")
+    if len(set(refs)) < len(refs):
+        raise click.UsageError("an artifact is named twice")
     kept = {name: options.pop(name) for name in ("name", "method", "source", "description")}
-    in_order = verbs.merge.in_order(weights, {ref: str(ref) for ref in refs}, Ref.parse) if weights else None
+    in_order = verbs.merge.weights_in_order(weights, {ref: str(ref) for ref in refs}, Ref.parse) if weights else None
     given = {"artifacts": refs, "weights": in_order, "mask": settings.pop("mask", None), "settings": settings}
     do_there(output, "merge", remote, {**given, **kept}, options)
 

@@ -142,7 +142,7 @@ def connect(
     from botocore.session import Session
 
     session = Session(profile=options.profile or None)
-    session.register_component("data_loader", _service_models())
+    session.register_component("data_loader", _service_models(session.get_config_variable("data_path")))
     client = session.create_client(
         "s3",
         endpoint_url=options.endpoint or None,
@@ -164,11 +164,11 @@ def connect(
 
 
 @cache
-def _service_models() -> Loader:
+def _service_models(folders: str | None) -> Loader:
     # Parsing what each session would parse again takes six times as long as the rest of a client.
     from botocore.loaders import create_loader
 
-    return create_loader()
+    return create_loader(folders)
 
 
 def _give_up(caught_exception: Exception | None, **_: object) -> None:

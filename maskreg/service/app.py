@@ -16,7 +16,6 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
-from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from maskreg.service import access, api, health, observing, pages, problems
@@ -120,20 +119,6 @@ def routers() -> Iterator[tuple[str, APIRouter]]:
                 yield prefix, router
 
 
-_PREPARED: dict[int, tuple[APIRouter, list[BaseRoute]]] = {}
-"""Routers, by identity because they have no hash, each with its routes."""
-
-
-def _routes(prefix: str, router: APIRouter) -> list[BaseRoute]:
-    # To prepare them takes longer than all else of an application, so a process does it once.
-    if id(router) not in _PREPARED:
-        access.describe(router)
-        parent = APIRouter()
-        parent.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
-        _PREPARED[id(router)] = router, parent.routes
-    return _PREPARED[id(router)][1]
-
-
 def create_app(service: Service) -> FastAPI:
     """The application of a server."""
     follower = Follower(service)
@@ -153,7 +138,8 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     app.state.readiness = Readiness.of(service)
     for prefix, router in routers():
-        app.router.routes += _routes(prefix, router)
+        access.describe(router)
+        app.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
     problems.install(app, error_page)
     app.add_middleware(access.Recorded, accounts=service.accounts)
     app.add_middleware(Bounded, uploads=f"{API}/objects/")

@@ -32,8 +32,8 @@ PATIENCE_S = 4.0
 class Readiness:
     """Asks the parts of a server whether they can serve. One for each event loop's application."""
 
-    def __init__(self, checks: Mapping[str, Callable[[], object]], patience_s: float = PATIENCE_S) -> None:
-        self._checks, self._patience_s = checks, patience_s
+    def __init__(self, checks: Mapping[str, Callable[[], object]]) -> None:
+        self._checks = checks
         self._asked: dict[str, Future[None]] = {}
 
     @classmethod
@@ -51,7 +51,7 @@ class Readiness:
     async def check(self) -> None:
         """Wait until all parts have answered, or one has not in time."""
         answers = {asyncio.wrap_future(self._answer(name)): name for name in self._checks}
-        done, silent = await asyncio.wait(answers, timeout=self._patience_s, return_when=asyncio.FIRST_EXCEPTION)
+        done, silent = await asyncio.wait(answers, timeout=PATIENCE_S, return_when=asyncio.FIRST_EXCEPTION)
         for answer in silent:
             # The thread goes on; only this request waits for it no longer.
             answer.cancel()
@@ -59,7 +59,7 @@ class Readiness:
             answer.result()
         if silent:
             names = sorted(answers[answer] for answer in silent)
-            raise SilentError(f"no answer within {self._patience_s:g} seconds from: {', '.join(names)}")
+            raise SilentError(f"no answer within {PATIENCE_S:g} seconds from: {', '.join(names)}")
 
     def _answer(self, name: str) -> Future[None]:
         # Called in the event loop alone, so that no two requests begin the same check.

@@ -36,7 +36,7 @@ class StoreOptions:
         region: region name; empty for the AWS chain's.
         profile: profile of the shared AWS configuration; empty for the default chain.
         addressing: bucket in the path or in the host name; ``auto`` means path when an endpoint is given.
-        checksums: boto3's request and response checksum mode; some compatible stores only accept ``when_required``.
+        checksums: botocore's request and response checksum mode; some compatible stores only accept ``when_required``.
         ca_bundle: path of a CA bundle for TLS; empty for the system's.
     """
 

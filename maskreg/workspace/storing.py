@@ -76,9 +76,8 @@ class Naming:
         """Point the name at an artifact; where the name must not move to it, the artifact is kept.
 
         Args:
-            card: what is said now. An empty text leaves what follows, and removes a key of meta.
-            derived: what follows from how it was made. Where the name already points to this very artifact, what was
-                said about it holds instead.
+            card: texts of this call; an empty text keeps the earlier one, and an empty value removes a key of meta.
+            derived: texts that follow from the inputs; ignored where the name already points to this very artifact.
         """
         local, ref, was = self._workspace.local, self.ref, None
         known = self.head.card if self.head is not None and self.head.digest == digest else derived or Card()

@@ -42,7 +42,7 @@ CheckpointLike: TypeAlias = "str | Location | Checkpoint"
 
 
 class WorkOptions(TypedDict, total=False):
-    """What is computed on, and what is taken along."""
+    """The device, and whether files with code are copied."""
 
     device: str
     with_code: bool
@@ -321,10 +321,21 @@ def registry_of(remote: str | None, workspace: Workspace | None) -> Iterator[tup
         yield space, space.registry(remote)
 
 
-def parted(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options that are fields of a ``TypedDict``, and the others."""
-    own = {name: value for name, value in options.items() if name in kind.__annotations__}
-    return own, {name: value for name, value in options.items() if name not in own}
+def split_options(options: Mapping[str, Any], *kinds: type) -> list[dict[str, Any]]:
+    """The options of each ``TypedDict``; one that several have goes to the first of them.
+
+    Raises:
+        TypeError: none has an option of this name.
+    """
+    parts: list[dict[str, Any]] = [{} for _ in kinds]
+    for name, value in options.items():
+        for part, kind in zip(parts, kinds, strict=True):
+            if name in kind.__annotations__:
+                part[name] = value
+                break
+        else:
+            raise TypeError(f"there is no option {name!r}")
+    return parts
 
 
 def as_ref(ref: str | Ref) -> Ref:

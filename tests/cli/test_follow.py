@@ -118,6 +118,19 @@ def test_servers_say_what_they_serve(run: Run, pair: tuple[Path, Path], tmp_path
     run("replicas", "toy/run", "ftp://host", status=2)
 
 
+def test_an_anchor_is_no_newer_version(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    steps = published(tmp_path, pair, 2)
+    with maskreg.Publisher("toy/anchored", source=steps[0], retention=maskreg.Retention(2)) as publisher:
+        links = [publisher.publish(step) for step in steps[1:]]
+    digests = [str(link.digest) for link in links if link is not None]
+    assert len(maskreg.log("toy/anchored")) == 3
+    with ExitStack() as stack:
+        servers = [stack.enter_context(Server([200], {"results": [{"digest": digest}]})) for digest in digests]
+        urls = [server.url.removesuffix("/update_weights_from_disk") for server in servers]
+        rows = run("replicas", "toy/anchored", *urls, "--json").json["replicas"]
+    assert [row["behind"] for row in rows] == [1, 0]
+
+
 def test_it_waits_for_the_tag_to_move(tmp_path: Path, pair: tuple[Path, Path]) -> None:
     person = Person(tmp_path / "home")
     settings = maskreg.Settings(home=person.registry, config_path=tmp_path / "config.toml")

@@ -133,14 +133,15 @@ def test_readers_are_served_where_the_use_of_their_token_cannot_be_noted(
     assert "is not noted" in caplog.text
 
 
-def test_every_part_that_is_silent_is_named_and_asked_once() -> None:
+def test_every_part_that_is_silent_is_named_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on, asked = threading.Event(), []
 
     def hangs() -> None:
         asked.append(threading.current_thread().name)
         goes_on.wait()
 
-    readiness = Readiness({"store": hangs, "catalog": lambda: None, "accounts": hangs}, patience_s=0.02)
+    readiness = Readiness({"store": hangs, "catalog": lambda: None, "accounts": hangs})
+    monkeypatch.setattr("maskreg.service.health.PATIENCE_S", 0.02)
     for _ in range(5):
         with pytest.raises(SilentError, match="from: accounts, store"):
             asyncio.run(readiness.check())
@@ -155,7 +156,7 @@ def test_a_part_that_cannot_serve_says_why_though_another_hangs() -> None:
     def gone() -> None:
         raise UnavailableError("the database does not answer")
 
-    readiness = Readiness({"store": goes_on.wait, "accounts": gone}, patience_s=60)
+    readiness = Readiness({"store": goes_on.wait, "accounts": gone})
     with pytest.raises(UnavailableError, match="the database does not answer"):
         asyncio.run(readiness.check())
     goes_on.set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -62,7 +63,7 @@ _WAITING = 2
 
 @dataclass(frozen=True)
 class OverlapSpec:
-    """What of masks is compared; :func:`maskreg.compare` says what the fields mean."""
+    """Which tensors and figures a comparison covers; fields as in ``CompareOptions``."""
 
     selection: Selection = ALL
     allow_different: bool = False
@@ -87,19 +88,19 @@ class NamedMask:
 
     Attributes:
         start: whether training started at its source, bit for bit.
-        ancestry: what it was made from; None for what its manifest says, its parents.
+        given_ancestry: what it was made from; None for its parents alone.
     """
 
     name: str
     artifact: Artifact
     card: Card = field(default_factory=Card)
     start: Start = "unknown"
-    ancestry: Ancestry | None = None
+    given_ancestry: Ancestry | None = None
 
-    @property
-    def known(self) -> Ancestry:
-        """What it was made from, as far as it is known."""
-        return self.ancestry or Ancestry.of_parents(self.artifact)
+    @cached_property
+    def ancestry(self) -> Ancestry:
+        """What it was made from, as far as that is known."""
+        return self.given_ancestry or Ancestry.of_parents(self.artifact)
 
 
 def measure_overlap(
@@ -333,7 +334,7 @@ def _relation(pair: _Pair, table: OverlapCounts) -> Iterator[str]:
         what = "hold the same" if table.both else "both hold no"
         yield f"{a.name} and {b.name} {what} coordinates{_of_part(pair, table)}"
     for child, parent in ((a, b), (b, a)):
-        kinds = child.known.steps.get(parent.artifact.digest)
+        kinds = child.ancestry.steps.get(parent.artifact.digest)
         if kinds is not None:
             how = f" ({', then '.join(kinds)})" if kinds else ""
             yield f"{child.name} was made from {parent.name}{how}"
@@ -346,17 +347,17 @@ def _likeness(pair: _Pair, table: OverlapCounts, names: Mapping[str, str]) -> It
         small, large = (a.name, b.name) if table.a < table.b else (b.name, a.name)
         part = _of_part(pair, table)
         yield f"{small} lies in {large}{part and f', counting the coordinates{part}'}"
-    common = [ancestor for ancestor in a.known.steps if ancestor in b.known.steps]
-    nearest = min((len(a.known.steps[ancestor]) for ancestor in common), default=0)
+    common = [ancestor for ancestor in a.ancestry.steps if ancestor in b.ancestry.steps]
+    nearest = min((len(a.ancestry.steps[ancestor]) for ancestor in common), default=0)
     for ancestor in common:
-        if len(a.known.steps[ancestor]) == nearest:
+        if len(a.ancestry.steps[ancestor]) == nearest:
             yield f"{a.name} and {b.name} were both made from {names.get(ancestor) or Digest(ancestor).short}"
 
 
 def _doubt(pair: _Pair) -> Iterator[str]:
     """Why masks without a known relation can still be related."""
     for mask in pair:
-        for ancestor in mask.known.unknown:
+        for ancestor in mask.ancestry.unknown:
             yield (
                 f"{mask.name} was made from {Digest(ancestor).short}, which is not here, so what that was made from is "
                 "not known"

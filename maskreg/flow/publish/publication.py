@@ -123,8 +123,8 @@ class Publication:
     ) -> ExtractResult | None:
         """Write a link as an artifact into the registry in the folder ``root``; every process must call it.
 
-        It stands on ``head``, where there is one. Afterwards ``moved`` has what others found in this process's blocks
-        too. A link without a mask takes a third.
+        ``head``: the link before it; None for the first. Afterwards ``moved`` has what others found in this process's
+        blocks too. A link without a mask takes a third.
 
         Returns:
             The artifact, in the first process; None in the others.

@@ -31,7 +31,7 @@ from maskreg.service.middleware import DocumentRoute
 from maskreg.store.chain import check_free
 from maskreg.workspace.verbs.extract import CardOptions, card_of
 from maskreg.workspace.verbs.jobs import Job, JobState
-from maskreg.workspace.workspace import as_name, parted
+from maskreg.workspace.workspace import as_name
 
 router = APIRouter(tags=["patches"], route_class=DocumentRoute)
 
@@ -123,7 +123,7 @@ def submit(service: Served, principal: Writer, body: PatchRequest) -> Job:
                 jobs.source(checkpoint)
             parse_rule(body.rule)
             values = {**body.model_dump(exclude={"kind"}), "name": str(name)}
-            card_of(parted(values, CardOptions)[0])
+            card_of({name: values[name] for name in CardOptions.__annotations__ if name in values})
             new = NewJob("extract", name.project, principal.name, f"{name.project}/{name.name}:{name.tag}", values)
     service.accounts.projects.ensure(new.project, principal)
     job = service.queue.submit(new)

@@ -54,7 +54,7 @@ from maskreg.workspace.verbs.jobs import Job, JobProgress, JobState
 from maskreg.workspace.verbs.merge import Merged, merge
 from maskreg.workspace.verbs.push import push
 from maskreg.workspace.verbs.tag import tag
-from maskreg.workspace.workspace import Workspace, parted
+from maskreg.workspace.workspace import Workspace
 
 ResultT = TypeVar("ResultT")
 Result = Mapping[str, Any]
@@ -252,7 +252,7 @@ def _extract(attempt: Attempt) -> Result:
     """Compare two checkpoints, and register what moved."""
     request = attempt.job.request
     source, target = (attempt.config.source(request[side]) for side in ("source", "target"))
-    options, _ = parted(request, ExtractOptions)
+    options = {name: request[name] for name in ExtractOptions.__annotations__ if name in request}
     made = extract(source, target, **options, progress=attempt.reports, workspace=attempt.space)
     registered = attempt.register(made.digest, made.size, made.card)
     notes = [without_paths(note) for note in made.notes]

@@ -19,7 +19,7 @@ from maskreg.update.delta import Delta
 from maskreg.update.route import switching
 from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import free_path
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, WorkOptions, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, WorkOptions, Workspace, opened, split_options
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +61,7 @@ def apply(
         out: where the result goes; by default a folder named like the artifact, in the current directory.
         revert: turn the target into the source.
     """
+    split_options(work, WorkOptions)
     with opened(workspace) as space:
         named = space.find(artifact)
         path = _output(named.ref, out, source, force=force)

@@ -11,7 +11,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.workspace.sources import SourceOptions, sources
 from maskreg.workspace.storing import Naming, Stored
-from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, as_name, opened, parted
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, as_name, opened, split_options
 
 if TYPE_CHECKING:
     from maskreg.mask.baseline import BaselineSpec
@@ -55,7 +55,7 @@ def baseline(
     from maskreg.flow.baseline.build import make_baseline
     from maskreg.mask.baseline import BaselineSpec
 
-    find, parameters = parted(options, SourceOptions)
+    find, parameters = split_options(options, SourceOptions, BaselineOptions)
     if isinstance(kind, BaselineSpec):
         spec = kind
         if any(value is not None for value in parameters.values()):
@@ -68,7 +68,7 @@ def baseline(
     with opened(workspace) as space:
         named = space.find(artifact)
         naming = Naming(space, _name(named, spec) if name is None else as_name(name), careful=not force)
-        side = named.artifact.manifest.source
+        side, derived = named.artifact.manifest.source, Card(named.card.family, spec.kind.name).checked()
         if spec.kind.source:
             for attempt in sources(space, side, **find):
                 with attempt as checkpoint:
@@ -77,7 +77,7 @@ def baseline(
             if find.get("source") is not None:
                 space.note(f"the source was not used: {spec.kind.name} does not look at weights")
             result = make_baseline(named.artifact, spec, space.root, None, progress=progress)
-        return naming.store(result.digest, Card(), result.notes, derived=Card(named.card.family, spec.kind.name))
+        return naming.store(result.digest, Card(), result.notes, derived=derived)
 
 
 def _name(named: Named, spec: BaselineSpec) -> Ref | None:

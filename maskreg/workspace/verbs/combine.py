@@ -39,8 +39,9 @@ def combine(
     with opened(workspace) as space:
         naming = Naming(space, name, careful=not force)
         operands = [space.find(mask) for mask in masks]
+        derived = Card(shared_family(operands)).checked()
         artifacts = [operand.artifact for operand in operands]
         digest = combine_masks(
             artifacts, space.root, how=how, k=at_least, allow_different=allow_different, progress=progress
         )
-        return naming.store(digest, card, derived=Card(shared_family(operands)))
+        return naming.store(digest, card, derived=derived)

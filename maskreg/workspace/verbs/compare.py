@@ -16,7 +16,7 @@ from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.several import masks_of
 from maskreg.workspace.sources import SourceOptions, sources_if_any
 from maskreg.workspace.verbs.recording import record as record_overlaps
-from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened, parted
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened, split_options
 
 if TYPE_CHECKING:
     from maskreg.analysis.updates import UpdatePair
@@ -89,7 +89,7 @@ class CompareOptions(MaskOptions, total=False):
 
     Attributes:
         stripes: count rows and columns of matrices that move together.
-        smallest_effect: the smallest headroom that matters to the verdict, 0 to 1.
+        smallest_effect: the smallest headroom that matters to the verdict, 0 to 1; 0.01 by default.
         by: the groups of tensors that pairs have figures of, where there are more than eight masks. Pairs of fewer
             masks have figures of all groups.
     """
@@ -127,7 +127,7 @@ def compare(
     from maskreg.flow.geometry.updates import compare_updates
     from maskreg.flow.overlap.measure import measure_overlap
 
-    spec, find = spec_of(options)
+    spec, find = spec_and_source(options, CompareOptions)
     with opened(workspace) as space:
         operands = masks_of(space, masks, remote, what="a comparison")
 
@@ -147,11 +147,11 @@ def compare(
         return keep(result, workspace=space) if record else result
 
 
-def spec_of(options: MaskOptions) -> tuple[OverlapSpec, dict[str, Any]]:
+def spec_and_source(options: MaskOptions, kind: type[MaskOptions] = MaskOptions) -> tuple[OverlapSpec, dict[str, Any]]:
     """What is compared, and where its source is."""
     from maskreg.flow.overlap.measure import OverlapSpec
 
-    find, rest = parted(options, SourceOptions)
+    find, rest = split_options(options, SourceOptions, kind)
     selection = Selection.parse(rest.pop("roles", ()), rest.pop("layers", ""))
     return OverlapSpec(selection, **rest), find
 

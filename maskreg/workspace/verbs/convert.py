@@ -83,7 +83,8 @@ def convert_to(
         path = free_path(out, force=force, source=find.get("source"))
         named = space.find(artifact)
         side, is_mask = named.artifact.manifest.source, target_format.holds == "mask"
-        for attempt in [nullcontext()] if is_mask else sources(space, side, **find):
+        attempts = sources(space, side, **find)
+        for attempt in [nullcontext()] if is_mask else attempts:
             with attempt as checkpoint:
                 update = Outgoing(named.artifact, checkpoint, with_code=with_code, progress=progress)
                 written = target_format.write(update, path, force=force, **checked)

@@ -11,7 +11,7 @@ from maskreg.bucket import Location
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.workspace.storing import Naming, Stored, remember
-from maskreg.workspace.workspace import CheckpointLike, WorkOptions, Workspace, opened, parted
+from maskreg.workspace.workspace import CheckpointLike, WorkOptions, Workspace, opened, split_options
 
 if TYPE_CHECKING:
     from maskreg.flow.extract.extraction import ExtractResult
@@ -80,7 +80,7 @@ def extract(
     from maskreg.flow.extract.extraction import extract as extract_from
     from maskreg.tensors.rules import parse_rule
 
-    said, how = parted(options, CardOptions)
+    said, how = split_options(options, CardOptions, ExtractOptions)
     card = card_of(said)
     parse_rule(how.get("rule", "exact"))
     with ExitStack() as stack:

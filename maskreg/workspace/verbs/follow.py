@@ -276,7 +276,7 @@ class FollowOptions(TypedDict, total=False):
 
     Attributes:
         remote: where the tag is; by default the default remote, or the local registry where there is none.
-        every_s: seconds between two looks at the tag.
+        every_s: seconds between two looks at the tag; 5 by default.
         replica: what a service shows this follower as; by default the name of the machine and the process id.
     """
 

@@ -14,7 +14,7 @@ from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.sources import SourceOptions, sources
 from maskreg.workspace.storing import Naming, Stored, free_path, shared_family
-from maskreg.workspace.workspace import ArtifactLike, Named, WorkOptions, Workspace, opened, parted
+from maskreg.workspace.workspace import ArtifactLike, Named, WorkOptions, Workspace, opened, split_options
 
 if TYPE_CHECKING:
     from maskreg.digest import Digest
@@ -60,7 +60,7 @@ class Merged(Result):
 
 
 class MergeOptions(SourceOptions, WorkOptions, total=False):
-    """What is read, and what is computed on."""
+    """The source, and how it is read."""
 
 
 def merge(
@@ -108,7 +108,7 @@ def merge(
         raise UsageError("nothing to merge", hint="name one artifact or several")
     if dry_run and (name is not None or out is not None):
         raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or --dry-run")
-    find, work = parted(options, SourceOptions)
+    find, work = split_options(options, SourceOptions, WorkOptions)
     how = {**work, "progress": progress}
     with opened(workspace) as space:
         path = None if out is None else free_path(out, force=force, source=find.get("source"))
@@ -117,7 +117,7 @@ def merge(
         _require_different(operands)
         settings = dict(settings or {})
         masks = [space.find(settings.pop("mask"))] if "mask" in settings else []
-        card, derived = Card(description=description).checked(), Card(shared_family(operands), "merge")
+        card, derived = Card(description=description).checked(), Card(shared_family(operands), "merge").checked()
         # Before the source is looked for and read.
         recipe = Recipe.of(method, _weights(space, weights, operands), settings)
         recipe.check(len(operands), masked=bool(masks))
@@ -170,10 +170,12 @@ def _weights(
 ) -> Sequence[float]:
     if weights is not None and not isinstance(weights, Mapping):
         return weights
-    return in_order(weights or {}, {each.digest: each.name for each in operands}, lambda text: space.find(text).digest)
+    return weights_in_order(
+        weights or {}, {each.digest: each.name for each in operands}, lambda text: space.find(text).digest
+    )
 
 
-def in_order(weights: Mapping[str, float], merged: Mapping[T, str], find: Callable[[str], T]) -> list[float]:
+def weights_in_order(weights: Mapping[str, float], merged: Mapping[T, str], find: Callable[[str], T]) -> list[float]:
     """Weights by reference in the order of what is merged; 1 for what has none.
 
     Args:

@@ -15,7 +15,7 @@ from maskreg.result import Result
 from maskreg.version import __version__
 from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import sources_if_any
-from maskreg.workspace.verbs.compare import MaskOptions, named_mask, spec_of
+from maskreg.workspace.verbs.compare import MaskOptions, named_mask, spec_and_source
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def report(
         raise UsageError(f"{out}: a report is a page of HTML", hint=f"write {Path(out).with_suffix('.html')}")
     if plots and Path(plots).is_file():
         raise OutputExistsError(plots, reason="and is not a folder", hint=f"write {Path(plots).with_suffix('')}-plots")
-    spec, find = spec_of(options)
+    spec, find = spec_and_source(options)
     with opened(workspace) as space:
         named = space.find(artifact)
         items = (named, *map(space.find, expanded(space, against, without=named.ref)))

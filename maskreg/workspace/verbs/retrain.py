@@ -123,6 +123,7 @@ def retrain(
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
         options |= {"recipe": recipe, "data": Path(data)}
         folder, prepared, named = _prepared(space, artifact, source, out, progress, options)
+        derived = Card(named.card.family if named else "", recipe).checked()
 
         from maskreg.train.retrain.verdict import complete, store
 
@@ -135,7 +136,6 @@ def retrain(
         figures = {**complete(folder, prepared, listener, progress=progress), "model": folder.model}
         if naming.ref is not None and is_first():
             extracted = store(folder, prepared, space.root, progress=progress)
-            derived = Card(named.card.family if named else "", recipe)
             stored = naming.store(extracted.digest, Card(), derived=derived)
             remember(space, stored.artifact.manifest.target.root, folder.model)
             figures |= {"ref": stored.ref, "digest": stored.digest, "was": stored.was}

@@ -48,6 +48,7 @@ def squash(
     with opened(workspace) as space:
         naming = Naming(space, name, careful=not force)
         last = space.find(artifact)
+        derived = Card(last.card.family, last.card.method, last.card.license, last.card.description).checked()
         links = _links(space, last, None if since is None else space.find(since))
         artifacts = [(space.local.artifact(link.digest), False) for link in links]
         how: dict[str, Any] = {"reversible": reversible, "with_code": True, "progress": progress}
@@ -55,7 +56,6 @@ def squash(
             with attempt as checkpoint:
                 chained = Chained(checkpoint, artifacts, with_code=True)
                 squashed = extract(checkpoint, chained, space.root, **how)
-        derived = Card(last.card.family, last.card.method, last.card.license, last.card.description)
         return naming.store(squashed.digest, card, squashed.notes, derived=derived)
 
 
