@@ -14,15 +14,16 @@ from torch.distributed import ProcessGroup
 from maskreg.device import own_stream
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.blocks import Blocks, Live, Model, matched, mesh_device
-from maskreg.flow.apply.moved import sharing
 from maskreg.flow.apply.moving import QUIET, Changes, Patch, patch_of
 from maskreg.flow.apply.sharded import patch_sharded, stage_sharded
+from maskreg.flow.apply.shared_swaps import shared_swaps
 from maskreg.live.alone import Alone
 from maskreg.live.memory import bits_of
 from maskreg.live.naming import refuse_wrapped
 from maskreg.live.processes import Processes
 from maskreg.parallel import each, ordered, worker_count
-from maskreg.update.delta import Delta
+from maskreg.tensors.bus import on_device
+from maskreg.update.delta import Change, Delta
 from maskreg.update.route import Route, SpanRoute
 
 T = TypeVar("T")
@@ -200,12 +201,13 @@ def stage(model: Model, deltas: Open, *, jobs: int | None = None, folder: Path |
     Processes: as for :func:`patch_`.
 
     Args:
-        folder: where processes of this machine that each hold the model whole, on the CPU, share what they work out.
+        folder: where processes of this machine that each hold the model whole, on the CPU, share what they work out;
+            made for the user alone, and refused if others can write to it.
 
     Raises:
         WrongCheckpointError: the model is not what the first delta applies to.
         CorruptError: a delta is damaged.
-        UsageError: the model cannot be patched in place.
+        UsageError: the model cannot be patched in place, or other users can write to ``folder``.
     """
     threads = worker_count(jobs)
     route, live, processes, sharded_over = _matched_by_all(model, deltas, None)
@@ -218,7 +220,10 @@ def stage(model: Model, deltas: Open, *, jobs: int | None = None, folder: Path |
 
 def _staged(route: Route, live: Sequence[Live], threads: int, folder: Path | None) -> list[Patch]:
     """Patches of tensors that this process holds whole."""
-    with sharing(folder, route, threads) as moved:
+    is_shared = all(not on_device(item.held.local) for item in live) and any(
+        step.change is Change.DECODE for item in live for step in item.route.steps
+    )
+    with shared_swaps(folder if is_shared else None, route, threads) as moved:
         changes = Changes(route, most=_MOST_AT_ONCE, moved=moved)
 
         def patches(item: Live, bits: torch.Tensor, flat: torch.Tensor) -> list[Patch]:

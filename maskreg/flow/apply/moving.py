@@ -20,7 +20,7 @@ from maskreg.codec.base import Codes, Movers
 from maskreg.codec.movers import NONE, find_movers
 from maskreg.errors import CorruptError, WrongCheckpointError
 from maskreg.flow.apply.blocks import Blocks
-from maskreg.flow.apply.moved import Moved, Swaps
+from maskreg.flow.apply.shared_swaps import Swaps, SwapsByBlock
 from maskreg.flow.hashing import hashes_after
 from maskreg.native import library
 from maskreg.parallel import Buffers
@@ -46,10 +46,10 @@ def swaps_between(values: torch.Tensor, result: torch.Tensor) -> Swaps:
 class Changes:
     """Works out what changes of blocks at hand. Safe to call from several threads."""
 
-    def __init__(self, route: Route, *, most: int, moved: Moved | None = None) -> None:
+    def __init__(self, route: Route, *, most: int, moved: SwapsByBlock | None = None) -> None:
         """Prepare for calls with at most so many blocks.
 
-        ``moved``: blocks that were worked out before, of which those that fit are taken; the others are put into it.
+        ``moved``: swaps of earlier work. Those that fit are used; new ones are added.
         """
         self._moved = {} if moved is None else moved
         self._blocks = Blocks(route, write=False, most=most)
@@ -92,7 +92,7 @@ class Changes:
 
 
 def _fits(swaps: Swaps, span: SpanRoute, codes: Codes) -> bool:
-    """Whether these are what the links make of a block: it is what they apply to, and becomes what they give."""
+    """Check that a block is the source of the links, and that the swaps give their target."""
     movers = Movers(swaps.at.numpy().view(np.uint32), swaps.after.numpy().view(np.uint16))
     places = movers.positions
     if places.size and (places[-1] >= codes.size or (places[1:] <= places[:-1]).any()):

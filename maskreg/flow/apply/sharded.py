@@ -28,8 +28,8 @@ import numpy as np
 import torch
 
 from maskreg.flow.apply.blocks import Blocks, Live
-from maskreg.flow.apply.moved import Swaps
 from maskreg.flow.apply.moving import Changes, Patch, patch_of, swaps_between
+from maskreg.flow.apply.shared_swaps import Swaps
 from maskreg.flow.apply.sharing import Kept
 from maskreg.live.memory import bits_of
 from maskreg.live.processes import FAILURES, Processes

@@ -321,7 +321,8 @@ def follow(
             is taken for the source of the chain.
         folder: where processes of this machine that follow the same run share what they stage, such as a folder in
             ``/dev/shm``: one decodes, the others check its work against the links. For models on the CPU that each
-            process holds whole; others do without.
+            process holds whole; others do without. It is made for the user alone, and refused if others can write to
+            it, which is found when something is staged.
 
     Raises:
         UsageError: not a model, a pinned reference, a negative time, or a replica's name that is not clean.

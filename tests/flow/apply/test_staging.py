@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.in_memory import stage
-from maskreg.flow.apply.moved import Swaps
 from maskreg.flow.apply.moving import Patch, patch_of, swaps_between
+from maskreg.flow.apply.shared_swaps import Swaps
 from maskreg.update.delta import Delta
 from tests.checkpoints import Tensor, bf16, f32, moved
 from tests.flow.apply.test_in_memory import holds, live
