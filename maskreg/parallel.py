@@ -104,12 +104,13 @@ class Crew:
             if self._is_abandoned:
                 raise AbandonedError
             self._waiting.add(wait)
-        future.add_done_callback(lambda done: _settle(wait, done.result))
+        future.add_done_callback(lambda done, wait=wait: _settle(wait, done.result))
         try:
             return wait.result()
         finally:
             with self._lock:
                 self._waiting.discard(wait)
+            del future, wait  # as in result_of
 
 
 class _Current(threading.local):
@@ -122,7 +123,12 @@ _current = _Current()
 def result_of(future: Future[T]) -> T:
     """The result of a future; in a thread of a crew, not beyond its end."""
     crew = _current.crew
-    return future.result() if crew is None or future.done() else crew.wait(future)
+    try:
+        return future.result() if crew is None or future.done() else crew.wait(future)
+    finally:
+        # An error holds the frames that it went through, so a future that holds the error must not stay in one of
+        # them: such a cycle keeps blocks in memory, and CPython can crash where its collector frees their views.
+        del future
 
 
 def interruptible(request: Callable[[], T]) -> T:
@@ -181,6 +187,7 @@ def _settle(future: Future[T], work: Callable[[], T]) -> None:
             result = work()
         except BaseException as error:
             future.set_exception(error)
+            del future  # as in result_of
         else:
             future.set_result(result)
 
@@ -301,15 +308,20 @@ class _Batch(Generic[TaskT, ResultT]):
         self.future = pool.submit(self._run)
 
     def _run(self) -> None:
-        while self._tasks:
-            self._done.append(self._work(self._tasks.popleft()))
+        work, tasks, done = self._work, self._tasks, self._done
+        del self  # as in result_of
+        while tasks:
+            done.append(work(tasks.popleft()))
 
     def results(self) -> Iterator[ResultT]:
         """Results in order, and then the error that ended the batch, if any."""
         self.future.exception()  # waits, and does not raise yet
         while self._done:
             yield self._done.popleft()
-        self.future.result()
+        try:
+            self.future.result()
+        finally:
+            del self.future  # as in result_of
 
 
 def _batches(tasks: Iterable[TaskT], size: Callable[[TaskT], int] | None) -> Iterator[list[TaskT]]:

@@ -51,7 +51,10 @@ class Processes:
             told = error if isinstance(error, MaskregError) else WorkerError(f"{type(error).__name__}: {error}")
         failures = self.gathered(told)
         if own is not None:
-            raise own
+            try:
+                raise own
+            finally:
+                del own, told, failures  # the error holds this frame
         for rank, failure in zip(self.ranks, failures, strict=True):
             if failure is not None:
                 failure.message = f"process {rank}: {failure.message}"

@@ -54,10 +54,10 @@ def check_after(tensor: str, start: int, values: npt.NDArray[Any], leaves: LeafH
         raise wrong_after(tensor, start, values.size, leaf)
 
 
-def wrong_before(tensor: str, start: int, size: int, leaf: int) -> WrongCheckpointError:
+def wrong_before(tensor: str, start: int, size: int, leaf: int, *, hint: str = "") -> WrongCheckpointError:
     """The error for a leaf of the checkpoint at hand that differs; ``size`` elements from ``start`` were compared."""
     return WrongCheckpointError(
-        tensor, f"elements {_range(start, leaf, size)} are not those the artifact was made from"
+        tensor, f"elements {_range(start, leaf, size)} are not those the artifact was made from", hint=hint
     )
 
 

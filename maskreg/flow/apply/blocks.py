@@ -180,9 +180,7 @@ class Blocks:
                     f"this model is {name}, not {names[0]}",
                     hint="apply the second artifact alone: maskreg.apply_(model, after)",
                 )
-        error = wrong_before(span.name, span.start, span.stop - span.start, leaf)
-        error.hint = self._route.hint
-        raise error
+        raise wrong_before(span.name, span.start, span.stop - span.start, leaf, hint=self._route.hint)
 
 
 def _check_results(steps: Sequence[SpanDelta], values: Sequence[torch.Tensor]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -58,6 +61,21 @@ def test_links_are_one_change_which_only_a_commit_writes(
     assert holds(model, states[count])
     stage(model, deltas(links[count - 1 :: -1], revert=True)).commit()
     assert holds(model, states[0])
+
+
+def test_a_refusal_is_not_held_by_its_own_frames(steps: tuple[list[Tensors], list[Artifact]]) -> None:
+    """Views of blocks in such a cycle can crash CPython's collector."""
+    states, links = steps
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        with suppress(WrongCheckpointError):
+            stage(live(states[2]), deltas(links[:1]), jobs=2)
+        gc.collect()
+        assert not [found for found in gc.garbage if isinstance(found, TracebackType)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
 
 
 def test_memory_that_is_transposed_or_cut_out_of_another_is_written_in_place(tmp_path: Path) -> None:
