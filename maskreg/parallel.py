@@ -104,7 +104,7 @@ class Crew:
             if self._is_abandoned:
                 raise AbandonedError
             self._waiting.add(wait)
-        future.add_done_callback(lambda done, wait=wait: _settle(wait, done.result))
+        future.add_done_callback(partial(_copy, wait))
         try:
             return wait.result()
         finally:
@@ -178,6 +178,10 @@ def _serve(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
 def _run(future: Future[T], work: Callable[[], T]) -> None:
     if future.set_running_or_notify_cancel():
         _settle(future, work)
+
+
+def _copy(future: Future[T], done: Future[T]) -> None:
+    _settle(future, done.result)
 
 
 def _settle(future: Future[T], work: Callable[[], T]) -> None:
