@@ -168,6 +168,9 @@ class BaselineSpec:
 
 
 def _check_numbers(seed: int | None, density: float | None, rank: int | None, alpha: float | None) -> None:
+    for name, number in (("seed", seed), ("rank", rank)):
+        if number is not None and type(number) is not int:
+            raise UsageError(f"{name} {number} is not a whole number", hint=f"give a {name} such as 1")
     if seed is not None and not 0 <= seed <= MAX_SEED:
         raise UsageError(f"seed {seed} does not fit 64 bits", hint="a seed from 0 to 2^64 - 1")
     for name, share in (("density", density), ("alpha", alpha)):

@@ -10,7 +10,7 @@ from maskreg_cli.next_step import next_step
 
 import maskreg
 from maskreg.workspace.storing import Stored
-from tests.workspace.conftest import Lab
+from tests.workspace.conftest import Lab, contents
 
 
 def test_an_artifact_is_meant_in_many_ways(ada: maskreg.Workspace, toy: Stored) -> None:
@@ -96,3 +96,34 @@ def test_an_artifact_without_a_name_is_named_first(ada: maskreg.Workspace, toy: 
         with pytest.raises(maskreg.UsageError, match="has no name in local, and this needs one") as caught:
             use_case()
         assert next_step(caught.value) == f"maskreg tag {toy.digest} NAME:TAG"
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "error"),
+    [
+        ("apply", {"devise": "cpu"}, TypeError),
+        ("baseline", {"kind": "random-global", "seed": 1.5}, maskreg.UsageError),
+        ("baseline", {"kind": "random-global", "sed": 1}, TypeError),
+        ("compare", {"by": "nothing"}, maskreg.UsageError),
+        ("compare", {"start": "maybe"}, maskreg.UsageError),
+        ("convert_to", {"to": "safetensors-mask", "out": "new", "sorce": "x"}, TypeError),
+        ("report", {"out": "new.html", "plots": "new.html"}, maskreg.UsageError),
+        ("report", {"out": "new.html", "stripes": True}, TypeError),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(
+    ada: maskreg.Workspace,
+    toy: Stored,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    options: Any,
+    error: type[Exception],
+) -> None:
+    masks = ["toy:v1", "other"] if verb == "compare" else ["toy:v1"]
+    if len(masks) > 1:
+        maskreg.baseline(toy, "random-global", "other", workspace=ada)
+    monkeypatch.chdir(ada.root)
+    before = contents(ada.root).keys()
+    with pytest.raises(error):
+        getattr(maskreg, verb)(*masks, **options, workspace=ada)
+    assert contents(ada.root).keys() == before

@@ -35,6 +35,7 @@ PATIENCE_S = 60.0
 """How long to wait for a process that works swaps out, which may have been stopped, before doing so alone."""
 
 _POLL_S = 0.05
+_NAMES = "[0-9a-f]" * 64 + ".moved"
 _MOST_FILES = 2
 _DTYPES = torch.int32, torch.int16, torch.int16
 
@@ -89,7 +90,7 @@ def shared_swaps(folder: Path | None, route: Route, jobs: int) -> Iterator[Swaps
             # The caller has what it needs. Where the disk is full, the others work it out as well.
             with suppress(OSError):
                 _write(path, swaps)
-                for old in sorted(folder.glob("*.moved"), key=lambda each: each.stat().st_mtime_ns)[:-_MOST_FILES]:
+                for old in sorted(folder.glob(_NAMES), key=lambda each: each.stat().st_mtime_ns)[:-_MOST_FILES]:
                     old.unlink()
 
 

@@ -73,6 +73,8 @@ class OverlapSpec:
     by: str | None = None
 
     def __post_init__(self) -> None:
+        if self.by not in (None, *GROUPS):
+            raise UsageError(f"by is {self.by!r}", hint=f"give one of {', '.join(GROUPS)}")
         if not 0 <= self.smallest_effect < 1:
             fault = f"the smallest effect that matters is {self.smallest_effect}"
             raise UsageError(fault, hint="give a share, such as 0.01")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from maskreg.analysis.comparison import Comparison
 from maskreg.analysis.verdict import Start
 from maskreg.checkpoint.roles import ALL, Selection
+from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import plain
 from maskreg.words import counted
@@ -160,6 +161,8 @@ def named_mask(space: Workspace, mask: Named, start: Start | None = None, remote
     """A mask with what is known of its past."""
     from maskreg.flow.overlap.measure import NamedMask
 
+    if start not in (None, *get_args(Start)):
+        raise UsageError(f"start is {start!r}", hint=f"give one of {', '.join(get_args(Start))}")
     past = ancestry(mask.artifact, remote=remote, workspace=space)
     return NamedMask(mask.name, mask.artifact, mask.card, start or _start_of(mask), past)
 

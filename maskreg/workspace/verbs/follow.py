@@ -108,7 +108,7 @@ class Follower(Closing):
         Raises:
             UsageError: a negative time, or a replica's name that is not clean.
         """
-        if every_s < 0:
+        if not every_s >= 0:  # a NaN too
             raise UsageError(f"every_s={every_s}: seconds between two looks cannot be negative")
         self.every_s = every_s
         if replica is not None and not REPLICA.fullmatch(replica):

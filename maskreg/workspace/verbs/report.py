@@ -94,6 +94,8 @@ def report(
     require_libraries()
     if Path(out).suffix.lower() not in ("", ".html", ".htm"):
         raise UsageError(f"{out}: a report is a page of HTML", hint=f"write {Path(out).with_suffix('.html')}")
+    if plots and Path(plots).absolute() == Path(out).absolute():
+        raise UsageError(f"{plots} is the page already", hint="give the plots a folder of their own")
     if plots and Path(plots).is_file():
         raise OutputExistsError(plots, reason="and is not a folder", hint=f"write {Path(plots).with_suffix('')}-plots")
     spec, find = spec_and_source(options)
