@@ -317,8 +317,8 @@ def follow(
 
     Args:
         model: a module or a state dict that is the source of the chain, or what any of its links gives.
-        at: the artifact whose target the model is. Left out, the model is hashed; one that is sharded over processes
-            is taken for the source of the chain.
+        at: the artifact whose target the model is, which the next link checks. Left out, the model is hashed; one that
+            is sharded over processes is taken for the source of the chain.
         folder: where processes of this machine that follow the same run share what they stage, such as a folder in
             ``/dev/shm``: one decodes, the others check its work against the links. For models on the CPU that each
             process holds whole; others do without. It is made for the user alone, and refused if others can write to
