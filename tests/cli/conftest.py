@@ -74,6 +74,14 @@ def artifact(run: Run, pair: tuple[Path, Path]) -> str:
 
 
 @pytest.fixture
+def two(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> str:
+    """The digest of another artifact of the same source, called ``two``."""
+    target = {n: moved(t, 0.5, 50 + i) for i, (n, t) in enumerate(tensors().items())}
+    path = make_checkpoint(tmp_path / "target-two", target)
+    return str(run("extract", pair[0], path, "--name", "two", "--json").json["digest"])
+
+
+@pytest.fixture
 def masks(run: Run, tmp_path: Path) -> tuple[str, str, str]:
     """Two seeds of one recipe and an RLVR reference, from one source."""
     source = make_checkpoint(tmp_path / "source", tensors())

@@ -14,13 +14,6 @@ import pytest
 from tests.cli.conftest import Run
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with nothing in it."""
-    (tmp_path / "full").mkdir()
-    return tmp_path / "full"
-
-
 @contextmanager
 def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let no file become durable, and say that 17 bytes are free once the work has begun."""
@@ -33,10 +26,6 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.setattr(os, "fsync", refuse)
         patch.setattr("maskreg.disk.free_bytes", lambda _: next(checks, 17))
         yield
-
-
-def files(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
 COMMANDS = {
@@ -53,11 +42,11 @@ def test_a_disk_that_becomes_full(
     run: Run,
     artifact: str,
     pair: tuple[Path, Path],
-    folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     command: str,
 ) -> None:
+    (folder := tmp_path / "full").mkdir()
     # The registries have written their own records before.
     for name, place in (("team", tmp_path / "team"), ("full", folder)):
         if name == "team" or command == "push":

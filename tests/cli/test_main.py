@@ -7,27 +7,14 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 from maskreg_cli import start
 from maskreg_cli.exits import INTERRUPTED
-from maskreg_cli.main import cli
 
 from maskreg import __version__
 from tests.cli.conftest import Run
-
-
-def commands(group: click.Command = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    yield path, group
-    if isinstance(group, click.Group):
-        context = click.Context(group)
-        for name in group.list_commands(context):
-            found = group.get_command(context, name)
-            assert found is not None
-            yield from commands(found, (*path, name))
 
 
 def test_the_interpreter_runs_the_command_line(tmp_path: Path) -> None:

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from tests.checkpoints import make_checkpoint, moved
-from tests.cli.conftest import Run, tensors
+from tests.cli.conftest import Run
 from tests.flow.making import stored
 
 REF = "toy-opd:v1"
 
 
-@pytest.fixture
-def two(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> list[str]:
-    """The digests of ``toy-opd:v1`` and ``two``."""
-    target = {n: moved(t, 0.5, 50 + i) for i, (n, t) in enumerate(tensors().items())}
-    path = make_checkpoint(tmp_path / "target-two", target)
-    return [artifact, str(run("extract", pair[0], path, "--name", "two", "--json").json["digest"])]
-
-
-def test_a_result_is_an_artifact_like_any_other(run: Run, two: list[str], tmp_path: Path) -> None:
+def test_a_result_is_an_artifact_like_any_other(run: Run, artifact: str, two: str, tmp_path: Path) -> None:
     words = ("merge", REF, "two", "--method", "ties", "--weight", "two=0.5", "--set", "density=0.3")
     made = run(*words, "--name", "team/both:v1", "--json").json
     manifest = made["artifact"]["manifest"]
-    assert manifest["parents"] == two
+    assert manifest["parents"] == [artifact, two]
     settings = {"density": 0.3, "lambda": 1.0}
     recipe = {"kind": "merge", "method": "ties", "weights": [1.0, 0.5], "settings": settings}
     assert manifest["recipe"] == made["recipe"] == recipe

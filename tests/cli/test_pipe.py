@@ -45,10 +45,6 @@ def test_a_bare_reference() -> None:
     assert read(b"\n  x  \n\n") == Ref("default", "x")
 
 
-def _without(key: str) -> dict[str, Any]:
-    return {k: v for k, v in GOOD.items() if k != key}
-
-
 @pytest.mark.parametrize(
     ("data", "why"),
     [
@@ -71,7 +67,7 @@ def _without(key: str) -> dict[str, Any]:
         pytest.param(lines({**GOOD, "digest": "sha256:../../x"}, OK), "digest", id="a digest that is a path"),
         pytest.param(lines({**GOOD, "ref": "../x"}, OK), "not a reference", id="a reference that is a path"),
         pytest.param(lines({**GOOD, "remote": 12}, OK), "remote", id="a number for a name"),
-        pytest.param(lines(_without("digest"), OK), "digest", id="no digest"),
+        pytest.param(lines({k: v for k, v in GOOD.items() if k != "digest"}, OK), "digest", id="no digest"),
         pytest.param(b"one\ntwo\n", "2 references", id="several references"),
         pytest.param(b"Not A Reference\n", "neither", id="one line of talk"),
         pytest.param(b"x\n" + lines(OK), "cut or not a record", id="a reference and an end record"),

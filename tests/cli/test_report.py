@@ -6,28 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkpoints import make_checkpoint, moved
-from tests.cli.conftest import Run, tensors
+from tests.cli.conftest import Run
 
 REF = "toy-opd:v1"
 
 
-@pytest.fixture
-def other(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> str:
-    """A second mask of the same source."""
-    target = {n: moved(t, 0.5, 50 + i) for i, (n, t) in enumerate(tensors().items())}
-    run("extract", pair[0], make_checkpoint(tmp_path / "other", target), "--name", "other", "--mask-only")
-    return "other"
-
-
 @pytest.mark.torch
-def test_from_two_names_to_a_page(run: Run, other: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.usefixtures("artifact", "two")
+def test_from_two_names_to_a_page(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
     analyzed = run("analyze", REF, "--rank", "4", "--preset", "small", "--json").json["ref"]
     page, plots = tmp_path / "a/b/report.html", tmp_path / "c/d/plots"
-    done = run("report", REF, "--against", other, "-o", page, "--plots", plots, "--json").json
+    done = run("report", REF, "--against", "two", "-o", page, "--plots", plots, "--json").json
     assert done["path"] == str(page)
     assert (done["ref"], done["answer"]) == (REF, "open")
-    assert done["against"][0]["ref"] == other
+    assert done["against"][0]["ref"] == "two"
     assert sorted(done["plots"]) == sorted(str(path) for path in plots.iterdir())
     assert len(done["plots"]) > 12
     assert (plots / "density.pdf").read_bytes().startswith(b"%PDF-")

@@ -38,11 +38,8 @@ def digest_of(pulled: Done) -> str:
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    service = service_in(tmp_path / "served")
-    with listening(create_app(service)) as url:
+    with service_in(tmp_path / "served") as service, listening(create_app(service)) as url:
         yield url
-    service.workspace.close()
-    service.accounts.close()
 
 
 @pytest.fixture
