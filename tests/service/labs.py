@@ -29,13 +29,7 @@ SOURCE: dict[str, Tensor] = {
 
 @dataclass
 class Lab:
-    """A served registry.
-
-    Attributes:
-        service: the server's parts.
-        app: the application.
-        digests: artifacts by the names ``opd``, ``rlvr`` and ``hidden``.
-    """
+    """A served registry, and its artifacts by the names ``opd``, ``rlvr`` and ``hidden``."""
 
     service: Service
     app: FastAPI
@@ -64,26 +58,15 @@ def fill(workspace: maskreg.Workspace, folder: Path) -> dict[str, Digest]:
     names = {"opd": "team/opd:v1", "rlvr": "team/rlvr", "hidden": "secret/hidden"}
     for number, (label, name) in enumerate(names.items()):
         target = {key: moved(tensor, 0.2 + 0.2 * number, number) for key, tensor in SOURCE.items()}
-        made = maskreg.extract(
-            source,
-            make_checkpoint(folder / label, target),
-            name,
-            family="toy",
-            method="rlvr" if label == "rlvr" else "opd",
-            workspace=workspace,
-        )
+        after, method = make_checkpoint(folder / label, target), "rlvr" if label == "rlvr" else "opd"
+        made = maskreg.extract(source, after, name, family="toy", method=method, workspace=workspace)
         digests[label] = made.digest
     return digests
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A registry that was filled once, and that is never served or changed: each lab gets a copy.
-
-    Attributes:
-        home: its folder.
-        digests: artifacts by the names ``opd``, ``rlvr`` and ``hidden``.
-    """
+    """The folder of a registry that is never served or changed, as each lab gets a copy, and its artifacts."""
 
     home: Path
     digests: Mapping[str, Digest]

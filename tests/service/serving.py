@@ -6,7 +6,8 @@ import base64
 import hashlib
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache
@@ -49,11 +50,7 @@ TOKENS: Mapping[str, tuple[str, Scope]] = {
 
 
 class NamedAccounts(Accounts):
-    """Accounts in which these tokens are valid beside others: tests need no secret to write down.
-
-    Attributes:
-        secrets: the real token behind each.
-    """
+    """Accounts in which these tokens are valid beside others, for the secrets behind them: tests write none down."""
 
     secrets: Mapping[str, str]
 
@@ -129,8 +126,7 @@ class Switched:
     @contextmanager
     def serving(self, service: Service) -> Iterator[None]:
         """Serve this until the block ends."""
-        inner = create_app(service)
-        self.app.router.routes[:] = [Mount("/", inner)]
+        self.app.router.routes[:] = [Mount("/", create_app(service))]
         yield
         service.workspace.close()
         service.accounts.close()
@@ -152,19 +148,20 @@ def stated(data: bytes) -> dict[str, str]:
     return {"Repr-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"}
 
 
+def until(ready: Callable[[], bool], every_s: float = 0.01) -> None:
+    """Ask so often whether this holds, and wait for it two minutes at most."""
+    end = time.monotonic() + 120
+    while not ready():
+        assert time.monotonic() < end
+        time.sleep(every_s)
+
+
 @contextmanager
 def listening(app: FastAPI) -> Iterator[str]:
     """A server on a free port of this machine; gives its URL."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                log_level="warning",
-                lifespan="off",
-                http=Punctual,
-            )
-        )
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", http=Punctual))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +17,7 @@ from maskreg.settings import Remote, Settings
 from maskreg.settings.credentials import VARIABLE
 from maskreg.workspace.workspace import Workspace
 from tests.service.labs import Lab
-from tests.service.serving import ROOT, WEB, accounts_in, headers, listening
+from tests.service.serving import ROOT, WEB, accounts_in, headers, listening, until
 from tests.workspace.conftest import Lab as Pair
 from tests.workspace.conftest import contents
 from tests.workspace.conftest import lab as pair
@@ -38,13 +37,6 @@ def url(lab: Lab) -> Iterator[str]:
 def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(64) as threads:
         yield threads
-
-
-def until(ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not ready():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def waiting(lab: Lab) -> int:

@@ -108,11 +108,9 @@ def test_an_artifact_is_described(lab: Lab) -> None:
     digest = lab.digests["opd"]
     shown = maskreg.show(digest, workspace=lab.workspace)
     document = lab.get(f"/artifacts/{digest}")
-    assert document["digest"] == digest
-    assert document["size"] == shown.size
+    assert (document["digest"], document["size"], document["verified"]) == (digest, shown.size, None)
     assert sorted(row["ref"] for row in document["refs"]) == ["team/opd:best", "team/opd:v1"]
     assert (document["present"], document["manifest"]) == (["delta", "mask"], shown.manifest.to_json())
-    assert document["verified"] is None
 
 
 def test_what_may_not_be_read_looks_like_what_is_not_there(shared: Lab) -> None:
@@ -140,12 +138,9 @@ def test_an_overlap_with_what_one_may_not_read_is_left_out(lab: Lab) -> None:
 
 
 def test_what_a_search_leaves_out_is_said(lab: Lab) -> None:
-    home = lab.workspace.root
     digest = lab.digests["rlvr"]
-    (home / f"artifacts/sha256/{digest.hex}/manifest.json").write_text("{}")
-    catalog = lab.workspace.local.index.must_open()
-    assert catalog is not None
-    catalog.drop_artifact(digest)
+    (lab.workspace.root / f"artifacts/sha256/{digest.hex}/manifest.json").write_text("{}")
+    lab.workspace.local.index.must_open().drop_artifact(digest)
     with TestClient(lab.app, headers=headers("reader-token")) as first:
         path = "/api/v1/artifacts"
         while not (names := first.get(path).json()["left_out"]):
@@ -156,8 +151,6 @@ def test_what_a_search_leaves_out_is_said(lab: Lab) -> None:
 
 def test_what_was_written_past_the_server_is_taken_in(lab: Lab) -> None:
     with maskreg.Workspace(lab.workspace.settings) as elsewhere:
-        catalog = elsewhere.local.index.must_open()
-        assert catalog is not None
         maskreg.tag("team/opd:v1", "later", workspace=elsewhere)
     # As though the writer had not reached the catalog.
     lab.workspace.local.refs.append(

@@ -21,6 +21,7 @@ def test_every_request_is_described_and_its_examples_are_understood(
     monkeypatch.chdir(tmp_path)
     Path("FILE").write_bytes(b"{}")
     client, paths = lab.client(""), lab.app.openapi()["paths"]
+    assert client.get("/docs/nothing").status_code == 404
     linked = re.findall(r'href="/docs/(\w+)#([^"]+)">(/[^<]+)<', client.get("/docs").text)
     assert sorted(path for *_, path in linked) == sorted(path for path in paths for _ in paths[path])
     with listening(lab.app) as url:
@@ -40,7 +41,3 @@ def test_every_request_is_described_and_its_examples_are_understood(
                 for number, said in ((int(status), answer), (names["answer"].status_code, names["answer"].text)):
                     # What is malformed, or leads nowhere, is answered with where requests are described.
                     assert 200 <= number < 500 and "described at /docs" not in said, (python, number, said)
-
-
-def test_what_has_no_topic_is_not_found(lab: Lab) -> None:
-    assert lab.client("").get("/docs/nothing").status_code == 404

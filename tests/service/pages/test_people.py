@@ -81,7 +81,7 @@ def test_a_person_gets_no_token_beyond_their_own_role(client: TestClient, change
 
 def test_a_token_is_not_exchanged_for_one_that_may_more_or_lasts_longer(client: TestClient) -> None:
     def made(token: str, project: str, role: str) -> int:
-        form = {"role": role, "days": "7", "project": project}
+        form = {**FORM, "role": role, "project": project}
         return client.post("/settings/tokens", data=form, headers=headers(token)).status_code
 
     for project in ("team", "*", "elsewhere"):

@@ -21,7 +21,6 @@ from maskreg.service.gateway.visibility import Remembered
 from maskreg.service.jobs.config import JobConfig
 from maskreg.service.pages import compare as comparing
 from maskreg.service.pages.artifact import in_turn
-from maskreg.settings import Settings
 from maskreg.words import percent, times
 from maskreg.workspace.verbs import keys
 from tests.service.pages.conftest import EVIL, LAYERS, MODULES
@@ -62,22 +61,15 @@ def test_readers_see_the_projects_that_they_may_read(client: TestClient) -> None
 def test_pages_follow_each_other(client: TestClient) -> None:
     shown: list[list[str]] = []
     address = "/?text=t&limit=3&sort=name:asc"
-    for place, direction in (
-        ("1 to 3 of 5 names", "next"),
-        ("4 to 5 of 5 names", "prev"),
-        ("1 to 3 of 5 names", "next"),
-    ):
+    first, last, ordered = ("1 to 3 of 5 names", "next"), ("4 to 5 of 5 names", "prev"), sorted(NAMES)
+    for place, direction in (first, last, first):
         shown.append(names(client, address))
         text = client.get(address).text
         assert place in text
         following = re.search(rf'href="([^"]+)" rel="{direction}"', text)
         assert following is not None
         address = unescape(following[1])
-    assert shown == [
-        ["team/both:latest", "team/run:latest", "team/toy-opd:v1"],
-        ["team/toy-random:latest", "team/toy-rlvr:v1"],
-        ["team/both:latest", "team/run:latest", "team/toy-opd:v1"],
-    ]
+    assert shown == [ordered[:3], ordered[3:], ordered[:3]]
     assert client.get("/?text=team/*&limit=3&page=2&sort=name:asc").text.count('class="tick"') == 2
 
 
@@ -137,8 +129,7 @@ def test_what_is_copied_can_be_run(client: TestClient) -> None:
     for anchor in ("python", "trl"):
         code = re.search(r"<code>(.*?)</code>", section(text, anchor), re.DOTALL)
         assert code is not None
-        tree = ast.parse(unescape(code[1]))
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(unescape(code[1]))):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "maskreg":
                 assert node.attr in maskreg.__all__
     assert "| maskreg apply" in section(text, "use") and "| maskreg apply" not in section(both, "use")
@@ -160,9 +151,8 @@ def test_recorded_comparisons_are_shown_to_readers_of_both_masks(client: TestCli
     assert links(section(text, "overlaps")) == ["team/toy-rlvr:v1"]
     assert links(section(text, "children")) == ["team/toy-random:latest"]
     assert "secret" not in text
-    assert set(links(section(client.get(address, headers=headers(ADMIN)).text, "overlaps"))) == {
-        *("team/toy-rlvr:v1", "secret/drawn:v1")
-    }
+    everything = client.get(address, headers=headers(ADMIN)).text
+    assert set(links(section(everything, "overlaps"))) == {"team/toy-rlvr:v1", "secret/drawn:v1"}
     # The measurement is the first mask's, and names the second.
     assert links(section(client.get("/p/team/toy-rlvr:v1?tab=evidence").text, "overlaps")) == ["team/toy-opd:v1"]
 
@@ -173,8 +163,7 @@ def test_the_mask_comes_as_safetensors_and_goes_back(client: TestClient, home: P
     answer = client.get(address)
     assert int(answer.headers["content-length"]) == len(answer.content)
     assert answer.headers["content-disposition"].startswith("attachment;")
-    path = tmp_path / "mask.safetensors"
-    path.write_bytes(answer.content)
+    (path := tmp_path / "mask.safetensors").write_bytes(answer.content)
     with maskreg.Workspace(maskreg.Settings(home=home, config_path=home / "config.toml")) as space:
         whole = maskreg.load("team/toy-opd:v1", workspace=space)
         stored = maskreg.convert_from(path, "safetensors-mask", home.parent / "source", workspace=space)
@@ -198,14 +187,17 @@ def test_masks_are_sent_to_few_at_a_time_and_turns_come_back(client: TestClient,
             pieces.close()
 
 
-def test_a_mask_that_is_too_large_to_send_names_the_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.service.pages.artifact.MOST_COORDINATES", 100)
+def test_what_is_too_large_names_the_command(home: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for page in ("artifact", "compare"):
+        monkeypatch.setattr(f"maskreg.service.pages.{page}.MOST_COORDINATES", 100)
     with service_in(home, frozenset({"team"})) as service:
         client = TestClient(create_app(service), "http://localhost")
         answer = client.get(f"{OPD}/mask.safetensors")
         assert "download>" not in client.get(f"{OPD}?tab=files").text
+        pair = client.get(PAIR, headers={"Accept": "text/html"})
     assert (answer.status_code, answer.json()["code"]) == (413, LimitError.code)
     assert "maskreg convert team/toy-opd:v1 --to safetensors-mask" in answer.json()["hint"]
+    assert pair.status_code == 413 and "maskreg compare team/toy-opd:v1 team/toy-rlvr:v1" in pair.text
 
 
 def test_the_tab_of_files_tells_of_an_artifact_that_lacks_an_object(home: Path, tmp_path: Path) -> None:
@@ -313,9 +305,8 @@ def test_without_the_source_the_page_says_who_can_offer_it(
     with service_in(folder, frozenset({"team"})) as service:
         text = TestClient(create_app(service), "http://localhost").get(PAIR).text
         assert "maskreg serve --sources" in section(text, "source") and "--source " not in text
-    jobs = JobConfig(Settings.load(home=str(folder)), *(None, ""), (home.parent,), tmp_path / "outputs")
-    monkeypatch.setattr(comparing, "_KEPT", Remembered(1))
-    with service_in(folder, frozenset({"team"})) as service:
+        monkeypatch.setattr(comparing, "_KEPT", Remembered(1))
+        jobs = JobConfig(service.workspace.settings, *(None, ""), (home.parent,), tmp_path / "outputs")
         offering = replace(service, jobs=jobs)
         assert 'id="source"' not in TestClient(create_app(offering), "http://localhost").get(PAIR).text
 
@@ -341,14 +332,3 @@ def test_what_cannot_be_compared_is_said(client: TestClient, refs: list[str], to
     answer = client.get("/compare", params={"ref": refs}, headers=headers(token), follow_redirects=False)
     assert answer.status_code == status
     assert "<script>alert" not in answer.text
-
-
-def test_what_is_too_large_to_wait_for_names_the_command(
-    home: Path, fresh: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("maskreg.service.pages.compare.MOST_COORDINATES", 100)
-    with service_in(home, frozenset({"team"})) as service:
-        app = create_app(service)
-        answer = TestClient(app, "http://localhost", headers={"Accept": "text/html"}).get(PAIR)
-    assert answer.status_code == 413
-    assert "maskreg compare team/toy-opd:v1 team/toy-rlvr:v1" in answer.text

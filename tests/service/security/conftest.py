@@ -24,13 +24,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 @dataclass(frozen=True)
 class Site:
-    """A server and its surroundings.
-
-    Attributes:
-        service: its parts.
-        folder: what its home lies in; ``home-evil/secret`` lies beside.
-        digests: artifacts by the names ``opd``, ``rlvr`` and ``hidden``.
-    """
+    """A server with artifacts ``opd``, ``rlvr`` and ``hidden``; its home and ``home-evil/secret`` lie in a folder."""
 
     service: Service
     folder: Path

@@ -22,6 +22,7 @@ from tests.service.security.conftest import Site, routes
 from tests.service.serving import ADMIN, listening, stated
 
 OBJECTS = "/api/v1/objects"
+JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_no_route_reads_a_body_without_end(site: Site) -> None:
     large = b'"' + b"x" * MAX_BYTES + b'"'
     for method, path in routes():
         if method in ("POST", "PATCH", "PUT") and "/objects/" not in path:
-            answer = client.request(method, path, content=large, headers={"Content-Type": "application/json"})
+            answer = client.request(method, path, content=large, headers=JSON)
             assert (answer.status_code, answer.json()["code"]) == (413, "SIZE_INVALID"), f"{method} {path}"
 
 
@@ -69,15 +70,13 @@ def test_a_compressed_upload_is_not_unpacked(client: TestClient, site: Site) -> 
         assert answer.status_code == 422
         assert site.service.registry.store.head(key) is None
     packed = gzip.compress(json.dumps({"name": "packed"}).encode())
-    sent = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    sent = {"Content-Encoding": "gzip", **JSON}
     assert 400 <= client.post("/api/v1/projects", content=packed, headers=sent).status_code < 500
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"name":' * 50_000, '{"name": 1e999999}', '{"name": NaN}', "\xff"])
 def test_a_document_that_is_none_is_refused(text: str, client: TestClient) -> None:
-    answer = client.post(
-        "/api/v1/projects", content=text.encode("latin-1"), headers={"Content-Type": "application/json"}
-    )
+    answer = client.post("/api/v1/projects", content=text.encode("latin-1"), headers=JSON)
     expected = (413, "SIZE_INVALID") if len(text) > 1000 else (422, "FORMAT_INVALID")
     assert (answer.status_code, answer.json()["code"]) == expected
 
@@ -89,12 +88,8 @@ def test_a_document_means_one_thing(client: TestClient) -> None:
             assert isinstance(route, APIRoute)
             if route.body_field is None or isinstance(route.body_field.field_info, params.Form):
                 continue
-            answer = client.request(
-                min(route.methods or ()),
-                prefix + route.path,
-                content=b'{"name": "once", "name": "twice"}',
-                headers={"Content-Type": "application/json"},
-            )
+            body = b'{"name": "once", "name": "twice"}'
+            answer = client.request(min(route.methods or ()), prefix + route.path, content=body, headers=JSON)
             assert (answer.status_code, answer.json()["code"]) == (422, "FORMAT_INVALID"), route.path
             assert "'name' appears twice" in answer.json()["title"]
             count += 1

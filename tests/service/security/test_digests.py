@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import maskreg
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
@@ -22,7 +21,7 @@ from tests.store.memory import MemoryStore
 STRANGER = "stranger-token"
 
 
-def _answers(site: Site, digest: Digest) -> list[tuple[int, dict[str, Any]]]:
+def _answers(site: Site, digest: Digest) -> list[tuple[int, str]]:
     client = site.client(STRANGER)
     answers = []
     for name in ("data.zarr/zarr.json", "tensors.json", "nothing/of/it", "doomed"):
@@ -34,7 +33,7 @@ def _answers(site: Site, digest: Digest) -> list[tuple[int, dict[str, Any]]]:
     results = []
     for answer in answers:
         text = answer.text.replace(digest.hex, "HEX").replace(digest.short, "SHORT")
-        results.append((answer.status_code, {"text": text.replace(answer.headers["x-request-id"], "ID")}))
+        results.append((answer.status_code, text.replace(answer.headers["x-request-id"], "ID")))
     return results
 
 
@@ -42,7 +41,7 @@ def test_no_client_learns_which_artifacts_of_others_are_here_by_sending_objects(
     hidden = _answers(site, site.digests["hidden"])
     assert hidden == _answers(site, Digest.of(b"nothing"))
     assert {status for status, _ in hidden} == {422}
-    assert all("not known here" in row["text"] for _, row in hidden)
+    assert all("not known here" in text for _, text in hidden)
 
 
 def _taking(site: Site, entry: RefEntry, digest: Digest) -> list[int]:
@@ -70,15 +69,11 @@ def test_what_was_sent_and_not_named_yet_is_named_by_its_sender_alone(site: Site
         digest = maskreg.extract(*pair, "team/sent:v1", workspace=space).digest
         head = replace(space.local.live(Ref("team", "sent", "v1")), by="ada")
         prefix, ada = artifact_prefix(digest), site.client("writer-token")
-        objects = {
-            info.key: space.local.store.get(info.key, max_bytes=1 << 26) for info in space.local.store.list(prefix)
-        }
+        store = space.local.store
+        objects = {info.key: store.get(info.key, max_bytes=1 << 26) for info in store.list(prefix)}
     manifest = objects.pop(prefix + MANIFEST)
-    for key, data in {
-        f"announced/sha256/{digest.hex}/{MANIFEST}": manifest,
-        **objects,
-        prefix + MANIFEST: manifest,
-    }.items():
+    sent = {f"announced/sha256/{digest.hex}/{MANIFEST}": manifest, **objects, prefix + MANIFEST: manifest}
+    for key, data in sent.items():
         assert _taking(site, head, digest) == REFUSED, key
         assert ada.put(f"{OBJECTS}/{key}", content=data, headers=stated(data)).status_code == 201
     assert _taking(site, head, digest) == REFUSED

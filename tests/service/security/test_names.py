@@ -11,7 +11,7 @@ import pytest
 from maskreg.service.app import create_app
 from maskreg.service.gateway.policy import Kind, parse_key
 from tests.service.security.conftest import SECRET, Site, routes
-from tests.service.serving import ADMIN, asking, headers, listening
+from tests.service.serving import ADMIN, ROOT, asking, headers, listening
 
 NAMES = [
     "..",
@@ -35,18 +35,10 @@ NAMES = [
 ]
 """What is sent in place of every name."""
 
+WRONG = ("a" * 63, "a" * 65, "A" * 64, "g" * 64, "a" * 64 + "\n", "\u0661" * 64, "../" * 3 + "home-evil/secret")
 DIGESTS = [
-    "sha256:" + "a" * 63,
-    "sha256:" + "a" * 65,
-    "sha256:" + "A" * 64,
-    "sha256:" + "g" * 64,
-    "sha256:" + "a" * 64 + "\n",
-    "sha256:" + "\u0661" * 64,
-    "sha512:" + "a" * 64,
-    "SHA256:" + "a" * 64,
-    "a" * 64,
-    "sha256:../../../home-evil/secret",
-    "sha256:" + "../" * 21 + "a",
+    *(f"sha256:{digits}" for digits in (*WRONG, "../" * 21 + "a")),
+    *(f"{kind}{'a' * 64}" for kind in ("sha512:", "SHA256:", "")),
 ]
 
 
@@ -68,11 +60,8 @@ async def test_no_name_in_a_path_reaches_out_of_the_server(site: Site) -> None:
                     assert secret not in answer.text, case
     assert count > 500
     assert site.around() == before
-    assert {key for key in _keys(site) if parse_key(key).kind is Kind.FOREIGN} == set()
-
-
-def _keys(site: Site) -> list[str]:
-    return [info.key for info in site.service.registry.store.list("")]
+    keys = [info.key for info in site.service.registry.store.list("")]
+    assert [key for key in keys if parse_key(key).kind is Kind.FOREIGN] == []
 
 
 ADDRESSES = [
@@ -92,10 +81,7 @@ def test_no_raw_address_reaches_out_of_the_server(site: Site) -> None:
     with listening(create_app(site.service)) as url:
         for path in ADDRESSES:
             connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-            connection.putrequest("GET", path, skip_host=True)
-            for name, value in {"Host": "localhost", **headers(ADMIN)}.items():
-                connection.putheader(name, value)
-            connection.endheaders()
+            connection.request("GET", path, headers={"Host": "localhost", **headers(ADMIN)})
             answer = connection.getresponse()
             text = answer.read().decode()
             connection.close()
@@ -120,16 +106,14 @@ def test_what_is_no_digest_is_refused_by_every_route(digest: str, site: Site) ->
 
 
 def test_a_project_whose_name_only_begins_alike_is_another(site: Site) -> None:
-    site.service.accounts.projects.ensure("team-evil", site.service.accounts.authenticate(ADMIN))
-    site.service.accounts.projects.ensure("tea", site.service.accounts.authenticate(ADMIN))
     client = site.client("reader-token")
     for project in ("team-evil", "tea"):
+        site.service.accounts.projects.ensure(project, ROOT)
         assert client.get(f"/api/v1/projects/{project}").status_code == 404
         assert client.get("/api/v1/objects", params={"prefix": f"refs/{project}/"}).text.count("\n") == 1
     for prefix in ("refs/tea", "refs/team", "artifacts/sha256/" + site.digests["opd"].hex[:10]):
         assert client.get("/api/v1/objects", params={"prefix": prefix}).status_code == 422
-    listed = client.get("/api/v1/objects", params={"prefix": "refs/team/"}).text
-    assert "refs/team/opd" in listed
+    assert "refs/team/opd" in client.get("/api/v1/objects", params={"prefix": "refs/team/"}).text
 
 
 def test_what_lies_beside_the_home_is_no_object_of_it(site: Site) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
@@ -101,7 +100,7 @@ def test_head_is_answered_where_get_is(url: str) -> None:
         assert head.headers["content-type"] == get.headers["content-type"]
 
 
-def test_a_refused_method_is_answered_with_all_that_the_address_takes(tmp_path: Path, url: str) -> None:
+def test_a_refused_method_is_answered_with_all_that_the_address_takes(url: str) -> None:
     key = f"/api/v1/objects/probe/{'0' * 32}/written"
     for path, method, allowed in (
         (key, "PATCH", {"GET", "HEAD", "PUT", "DELETE"}),
