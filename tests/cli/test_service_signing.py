@@ -23,9 +23,8 @@ __all__ = ["people", "pushed"]
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    service = service_in(tmp_path / "served")
-    yield service
-    service.close()
+    with service_in(tmp_path / "served") as service:
+        yield service
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from maskreg.store import STORES
 from tests.buckets import log_in
 from tests.cli.conftest import Run
+from tests.people import umask
 from tests.servers import Postgres, SeaweedFS
 from tests.store.hosting import Answer, serve
 from tests.store.memory import MemoryStore
@@ -79,14 +79,7 @@ def modes(folder: Path) -> set[int]:
     return {stat.S_IMODE(path.lstat().st_mode) for path in (folder, *folder.rglob("*"))}
 
 
-@pytest.fixture
-def umask() -> Iterator[None]:
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
-
-
-@pytest.mark.usefixtures("umask")
+@umask(0o022)
 def test_a_home_is_its_owners_alone(
     run: Run, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,8 +105,8 @@ RIGHTS = {
 FOLDERS, FILES = {0o777: 0o755}, {0o755: 0o644, 0o777: 0o644, 0o750: 0o640, 0o2770: 0o660}
 
 
-@pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize("mode", RIGHTS)
+@umask(0o022)
 def test_a_home_of_wider_rights_is_left_and_reported(run: Run, pair: tuple[Path, Path], mode: int) -> None:
     home = Path(os.environ["MASKREG_HOME"])
     home.mkdir()
