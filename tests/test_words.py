@@ -9,21 +9,10 @@ import pytest
 from maskreg.words import counted, listed, percent, points, three_digits, times, whole
 
 
-@pytest.mark.parametrize(
-    ("number", "thing", "said"),
-    [
-        (0, "tensor", "0 tensors"),
-        (1, "tensor", "1 tensor"),
-        (2, "tensor", "2 tensors"),
-        (1, "matrix", "1 matrix"),
-        (1024, "matrix", "1,024 matrices"),
-    ],
-)
-def test_things_are_counted(number: int, thing: str, said: str) -> None:
-    assert counted(number, thing) == said
-
-
-def test_verbs_agree() -> None:
+def test_things_are_counted_and_verbs_agree() -> None:
+    said = {(0, "tensor"): "0 tensors", (1, "tensor"): "1 tensor", (1, "matrix"): "1 matrix"}
+    said |= {(2, "tensor"): "2 tensors", (1024, "matrix"): "1,024 matrices"}
+    assert {pair: counted(*pair) for pair in said} == said
     assert [counted(1, "tensor", "is"), counted(2, "tensor", "has")] == ["1 tensor is", "2 tensors have"]
 
 
