@@ -12,9 +12,7 @@ import os
 import platform
 import re
 import shlex
-import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,7 +47,7 @@ VARIES = (
 @pytest.fixture
 def lab(
     request: pytest.FixtureRequest, run: Run, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
+) -> Path:
     """A folder with checkpoints, the artifacts ``toy:v1`` and ``two``, the mask ``mask``, and a remote called lab."""
     if request.node.callspec.params["command"] == "causes":
         make_wrong(tmp_path / "wrong")
@@ -65,9 +63,7 @@ def lab(
     run("extract", "source", "second", "--name", "two", "--family", "toy", "--method", "rlvr")
     run("extract", "source", "second", "--name", "mask", "--mask-only")
     maskreg.remotes.add("lab", "lab")
-    before = signal.getsignal(signal.SIGTERM)
-    yield tmp_path
-    signal.signal(signal.SIGTERM, before)
+    return tmp_path
 
 
 @pytest.mark.parametrize(

@@ -40,27 +40,25 @@ print("watched")
 NAME = "from maskreg.native import library; print(library().level)"
 
 
-def chosen(**environment: str) -> subprocess.CompletedProcess[str]:
-    own = {name: value for name, value in os.environ.items() if name != "MASKREG_KERNELS"}
-    return subprocess.run(
-        [sys.executable, "-c", NAME], env=own | environment, capture_output=True, text=True, check=False
-    )
+def run(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "MASKREG_KERNELS"} | variables
+    return subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def test_the_best_build_is_taken() -> None:
     assert available()[0] == LEVELS[0]
-    assert chosen().stdout.strip() == available()[-1]
+    assert run(NAME).stdout.strip() == available()[-1]
 
 
 @pytest.mark.parametrize("name", available())
 def test_another_build_can_be_named(name: str) -> None:
-    assert chosen(MASKREG_KERNELS=name).stdout.strip() == name
+    assert run(NAME, MASKREG_KERNELS=name).stdout.strip() == name
     with using(name):
         assert library().level == name
 
 
 def test_a_build_that_is_not_there_is_refused() -> None:
-    done = chosen(MASKREG_KERNELS="avx1024")
+    done = run(NAME, MASKREG_KERNELS="avx1024")
     assert f"MASKREG_KERNELS is 'avx1024', but this machine has {', '.join(available())}" in done.stderr
     with pytest.raises(ConfigError), using("avx1024"):
         pass
@@ -73,7 +71,7 @@ def test_without_any_build_the_next_step_is_to_install_again_with_a_compiler() -
         "try: library()\n"
         "except Exception as error: print(type(error).__name__, error.hint)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = run(script)
     assert done.stdout.startswith("ConfigError install a C compiler, then ")
     assert "--no-cache-dir" in done.stdout
 
@@ -93,17 +91,12 @@ def test_watched_kernels_end_the_process_that_reads_too_far(sanitized_kernels: d
         "import numpy as np; from maskreg.native import library; c = library(); "
         "c.lib.maskreg_fill_decoding(c.read(np.zeros((1, 64), np.uint16)), 2, c.write(np.zeros(8192, np.uint32)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | sanitized_kernels, capture_output=True, text=True, check=False
-    )
+    done = run(script, **sanitized_kernels)
     assert done.returncode != 0
     assert "heap-buffer-overflow" in done.stderr
     assert "in maskreg_fill_decoding" in done.stderr
 
 
 def test_counting_reads_and_writes_within_its_arrays(sanitized_kernels: dict[str, str]) -> None:
-    environment = {**os.environ, **sanitized_kernels}
-    done = subprocess.run(
-        [sys.executable, "-c", COUNTING], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run(COUNTING, **sanitized_kernels)
     assert (done.returncode, done.stdout) == (0, "watched\n"), done.stderr
