@@ -64,7 +64,7 @@ ONLY_OF_SIX = (
     f"intersections are counted of {MOST_CROSSED} masks at most, because {MOST_CROSSED + 1} already have "
     f"{2 ** (MOST_CROSSED + 1) - 1}"
 )
-"""Why there are none of more."""
+"""Why more masks have no intersections."""
 
 
 def intersections_of(observed: npt.NDArray[np.int64], expected: npt.NDArray[np.float64]) -> tuple[Intersection, ...]:

@@ -59,7 +59,7 @@ def run_writers(url: str) -> None:
 
 def test_processes_write_to_one_catalog_and_lose_nothing(new_url: NewUrl) -> None:
     url = new_url()
-    # All of them make the schema of a fresh file; the operator makes that of a server.
+    # Every writer makes the schema of a fresh file; on a server, the operator makes it.
     if url.startswith("postgresql"):
         upgrade(url)
     run_writers(url)

@@ -24,7 +24,7 @@ from maskreg.store.base import REPLICA
 from maskreg.update.verified import RecordedSide
 from maskreg.workspace.run import Brought, Run, own_name
 from maskreg.workspace.sync_event import SyncEvent, counts_of
-from maskreg.workspace.workspace import ArtifactLike, Workspace
+from maskreg.workspace.workspace import ArtifactLike, Workspace, split_options
 
 if TYPE_CHECKING:
     import torch
@@ -271,27 +271,34 @@ class Follower(Closing):
         return self._seen[1]
 
 
-class FollowOptions(TypedDict, total=False):
-    """Where a tag is, and how often it is looked at.
+class TagOptions(TypedDict, total=False):
+    """Where a tag is.
 
     Attributes:
         remote: where the tag is; by default the default remote, or the local registry where there is none.
+    """
+
+    remote: str | None
+    workspace: Workspace | None
+
+
+class FollowOptions(TagOptions, total=False):
+    """Where a tag is, and how often it is looked at.
+
+    Attributes:
         every_s: seconds between two looks at the tag; 5 by default.
         replica: what a service shows this follower as; by default the name of the machine and the process id.
     """
 
-    remote: str | None
     every_s: float
     replica: str | None
-    workspace: Workspace | None
 
 
 def following(weights_of: Callable[[Run], Weights], ref: str | Ref, options: FollowOptions) -> Follower:
     """Let weights follow a tag; where that fails, all is closed."""
-    how: dict[str, Any] = {**options}
+    where, how = split_options(options, TagOptions, FollowOptions)
     with ExitStack() as failed:
-        reached = {name: how.pop(name) for name in ("remote", "workspace") if name in how}
-        run = failed.enter_context(Run(ref, **reached))
+        run = failed.enter_context(Run(ref, **where))
         weights = weights_of(run)
         failed.callback(weights.close)
         follower = Follower(weights, run, **how)

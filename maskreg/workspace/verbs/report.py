@@ -71,9 +71,9 @@ def report(
 ) -> Report:
     """Write a page about a mask: where it lies, beside what rounding alone would move, and what it shares.
 
-    Needs the ``report`` extra. Without the source, the page leaves out what needs it. Geometry, trajectory and tables
-    of papers stay as they were measured, whatever is selected. Of three masks or more, the page maps the consensus
-    where at most four matrices are left.
+    Needs the ``report`` extra. Without the source, the page leaves out what needs it. A selection of roles or
+    layers does not change geometry, trajectory and tables of papers. Of three masks or more, the page maps the
+    consensus where at most four matrices are left.
 
     Args:
         against: other masks to compare it with; ``"team/run:step-*"`` stands for all tags that match it. Fifteen

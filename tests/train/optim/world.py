@@ -127,7 +127,7 @@ def frozen_kept(net: torch.nn.Module, dtype: torch.dtype = torch.bfloat16) -> No
 
 
 def as_alone(net: torch.nn.Module, optimizer: MaskedAdamW, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Weights, the norm and state are those of the same run without other processes."""
+    """One process alone gives the same weights, norm and state."""
     expected, reference = alone(dtype=dtype)
     same(weights(net), weights(expected))
     frozen_kept(net, dtype)
