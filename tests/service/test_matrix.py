@@ -74,6 +74,7 @@ reader project: GET /api/v1/projects/{project}/refs/{name}/{tag}/history
 reader project: GET /p/{project}
 reader project: GET /runs/{project}/{reference}
 reader project: GET /p/{project}/{reference}
+reader project: GET /p/{project}/{reference}/artifact.tar
 reader project: GET /p/{project}/{reference}/mask.safetensors
 writer project: PATCH /api/v1/projects/{project}/refs/{name}/{tag}
 writer project: PUT /api/v1/projects/{project}/refs/{name}/{tag}

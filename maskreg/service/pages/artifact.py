@@ -1,9 +1,9 @@
-"""The page of an artifact, tab by tab, and its mask to download: each tab computes what it shows."""
+"""The page of an artifact, tab by tab, and its files to download: each tab computes what it shows."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Annotated, Any, Literal
@@ -26,6 +26,7 @@ from maskreg.service.access import Needs, ProjectReader
 from maskreg.service.api.models import DigestText
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import MOST_COORDINATES, Served, Service
+from maskreg.service.gateway.parcel import parcel
 from maskreg.service.gateway.verification import check_figures, latest_check
 from maskreg.service.pages.listing import names
 from maskreg.service.pages.rendering import link, page
@@ -46,7 +47,7 @@ _RELATED = 60
 """Names of one source, the newest, among which an artifact's descendants are looked for."""
 
 _TURNS = threading.BoundedSemaphore(4)
-"""Masks that one process sends at a time."""
+"""Files that one process makes and sends at a time."""
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 
@@ -150,8 +151,11 @@ def _files(shown: _Shown) -> dict[str, Any]:
     except CorruptError as error:
         fault = str(error)
     can_send = "mask" in manifest.parts and manifest.totals.numel <= MOST_COORDINATES
+    present = {part for part in manifest.parts if not absent(objects_of(manifest, (part,)), here)}
     return {
-        "present": {part for part in manifest.parts if not absent(objects_of(manifest, (part,)), here)},
+        "present": present,
+        "present_size": sum(entry.size for entry in objects_of(manifest, present)),
+        "file_name": _file_name(shown.ref),
         "fault": fault,
         "small_files": {entry.key.removeprefix(FILES): entry for entry in small},
         "objects": f"/api/v1/objects/{artifact_prefix(shown.digest)}",
@@ -201,26 +205,44 @@ def mask(service: Served, project: str, reference: str, principal: ProjectReader
             hint=f"pull it, and make the file: maskreg convert {ref} --to safetensors-mask -o mask.safetensors",
         )
     update = Outgoing(found)
-    pieces = in_turn(update)
+    pieces = in_turn(safetensors_mask.pieces(update))
     header = next(pieces)
+    return _sent(ref, "-mask.safetensors", safetensors_mask.size_of(update, header), chain([header], pieces))
+
+
+@router.get("/p/{project}/{reference}/artifact.tar", response_class=StreamingResponse)
+def whole(service: Served, project: str, reference: str, principal: ProjectReader) -> StreamingResponse:
+    """The whole artifact: a folder that is a registry, with the log of the tag and the keys of the project."""
+    ref = Ref.parse(f"{project}/{reference}")
+    digest, head = resolved(service, ref)
+    size, made = parcel(service.registry, head, digest, _file_name(ref))
+    pieces = in_turn(made)
+    return _sent(ref, ".tar", size, chain([next(pieces)], pieces))
+
+
+def _file_name(ref: Ref) -> str:
+    return f"{ref.project}-{ref.name}-{ref.tag}"
+
+
+def _sent(ref: Ref, ending: str, size: int, pieces: Iterable[bytes]) -> StreamingResponse:
     headers = {
-        "Content-Length": str(safetensors_mask.size_of(update, header)),
-        "Content-Disposition": f'attachment; filename="{ref.project}-{ref.name}-{ref.tag}-mask.safetensors"',
+        "Content-Length": str(size),
+        "Content-Disposition": f'attachment; filename="{_file_name(ref)}{ending}"',
         "Cache-Control": "private, no-cache",
     }
-    return StreamingResponse(chain([header], pieces), headers=headers, media_type="application/octet-stream")
+    return StreamingResponse(pieces, headers=headers, media_type="application/octet-stream")
 
 
-def in_turn(update: Outgoing) -> Generator[bytes]:
-    """The file of a mask in pieces; once begun, it holds one of the process's turns until it ends or is dropped.
+def in_turn(pieces: Iterable[bytes]) -> Generator[bytes]:
+    """The pieces of a file; once begun, it holds one of the process's turns until it ends or is dropped.
 
     Raises:
         TryAgainError: all turns are taken.
     """
     if not _TURNS.acquire(blocking=False):
-        raise TryAgainError("the server sends other masks", hint="try again in a minute")
+        raise TryAgainError("the server sends other files", hint="try again in a minute")
     try:
-        yield from safetensors_mask.pieces(update)
+        yield from pieces
     finally:
         _TURNS.release()
 

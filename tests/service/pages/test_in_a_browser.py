@@ -14,6 +14,7 @@ from maskreg.service.app import create_app
 from maskreg.workspace.verbs.jobs import JobProgress, JobState
 from tests.browser import CONTRASTS, Opened
 from tests.service.pages.test_jobs import submitted
+from tests.service.pages.test_reading import PAIR, TABS
 from tests.service.patching import Site
 from tests.service.patching import module_site as site
 from tests.service.serving import ADMIN, headers, listening
@@ -21,22 +22,11 @@ from tests.service.serving import ADMIN, headers, listening
 __all__ = ["site"]
 
 PAGES = [
-    *("/runs", "/runs/team/run:latest", "/p/team/run:latest"),
-    *(
-        "/",
-        "/?method=opd&density=0.1..&sort=size:asc",
-        "/p/team/toy-opd:v1",
-        "/p/team/both",
-        "/glossary",
-        "/p/team/nothing",
-        "/sign-in",
-        "/compare",
-    ),
-    *("/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1", "/settings", "/settings/p/team"),
-    *("/activity", "/jobs", "/docs/names"),
-    "/p/team/toy-opd:v1/readme",
-    *(f"/p/team/toy-opd:v1?tab={tab}" for tab in ("layers", "evidence", "files", "lineage", "history", "use")),
-    "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1&ref=team/toy-random",
+    *("/", "/?method=opd&density=0.1..&sort=size:asc", "/runs", "/runs/team/run:latest", "/p/team/run:latest"),
+    *("/p/team/both", "/p/team/nothing", "/compare", "/glossary", "/docs/names", "/sign-in", "/settings"),
+    *("/settings/p/team", "/activity", "/jobs"),
+    *(f"/p/team/toy-opd:v1{rest}" for rest in ("", "/readme", *(f"?tab={tab}" for tab in TABS[1:]))),
+    *(f"{PAIR}{third}" for third in ("", "&ref=team/toy-random")),
 ]
 
 WIDTHS = (360, 768, 1280)
