@@ -48,21 +48,21 @@ def test_never_more_tasks_are_drawn_than_there_is_room_for(jobs: int) -> None:
     assert peak <= jobs + 2
 
 
-def test_an_error_comes_out_in_its_turn_and_stops_the_rest() -> None:
-    ran = []
+@pytest.mark.parametrize(("wrong", "most", "size"), [(3, 20, None), (700, 3000, lambda _: 1)], ids=["alone", "batched"])
+def test_an_error_comes_out_in_its_turn_and_stops_the_rest(wrong: int, most: int, size: Any) -> None:
+    ran, got = [], []
 
     def run(n: int) -> int:
         ran.append(n)
-        if n == 3:
-            raise ValueError("three")
+        if n == wrong:
+            raise ValueError("wrong")
         return n
 
-    got = []
-    with closing(ordered(run, range(1000), jobs=2)) as results, pytest.raises(ValueError, match="three"):
+    with closing(ordered(run, range(5000), jobs=2, size=size)) as results, pytest.raises(ValueError, match="wrong"):
         for n in results:
             got.append(n)  # one by one, to keep what came before the error
-    assert got == [0, 1, 2]
-    assert len(ran) < 20
+    assert got == list(range(wrong))
+    assert len(ran) < most
 
 
 def test_closing_waits_for_what_runs() -> None:
@@ -139,22 +139,6 @@ def test_small_tasks_are_handed_over_together(monkeypatch: pytest.MonkeyPatch) -
     submitted.clear()
     assert list(ordered(lambda n: n, range(20), jobs=3)) == list(range(20))
     assert len(submitted) == 20
-
-
-def test_what_came_before_an_error_in_a_batch_comes_out_first() -> None:
-    def run(n: int) -> int:
-        if n == 700:
-            raise ValueError("seven hundred")
-        return n
-
-    taken = []
-    with (
-        closing(ordered(run, range(1000), jobs=2, size=lambda _: 1)) as results,
-        pytest.raises(ValueError, match="sev"),
-    ):
-        for n in results:
-            taken.append(n)  # one by one, to keep what came before the error
-    assert taken == list(range(700))
 
 
 @pytest.mark.parametrize("phase", [0, 8, PAGE - 8])

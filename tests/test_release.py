@@ -20,15 +20,6 @@ from tests.repository import ROOT
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
-def tool(*command: str | Path) -> None:
-    """Run what is installed beside the interpreter; it must succeed."""
-    program, *args = command
-    done = subprocess.run(
-        [Path(sys.executable).with_name(str(program)), *args], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_the_changelog_leads_to_the_version() -> None:
     assert release_check.version() == __version__
     assert list(release_check.problems(__version__, (ROOT / "CHANGELOG.md").read_text())) == []
@@ -53,7 +44,9 @@ def test_what_development_needs_is_pinned_within_its_bounds() -> None:
 
 
 def test_workflows_are_valid() -> None:
-    tool("actionlint", "-shellcheck=", "-pyflakes=", *WORKFLOWS)
+    command: list[str | Path] = [Path(sys.executable).with_name("actionlint"), "-shellcheck=", "-pyflakes=", *WORKFLOWS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

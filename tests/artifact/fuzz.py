@@ -8,10 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
-
 from maskreg.artifact.layout import MANIFEST, TENSORS, artifact_prefix
-from maskreg.artifact.manifest import Object, part_entry
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.recount import recount
 from maskreg.digest import Digest, sealed
@@ -20,7 +17,7 @@ from maskreg.errors import DataError
 from maskreg.ref import Card, Ref
 from maskreg.store.entry import RefEntry, entry_key
 from maskreg.update.delta import Delta
-from tests.artifact.making import pair, write
+from tests.artifact.making import agree, pair, write
 from tests.mutation import damaged, mutated, written
 from tests.store.memory import MemoryStore
 
@@ -70,7 +67,7 @@ class Target:
         elif kind == "shard":
             key = rng.choice(self.shards)
             objects[key] = damaged(objects[key], rng)
-        _list(manifest, objects)
+        agree(manifest, objects)
         if kind == "manifest":
             manifest = mutated(manifest, rng)
         data = written(manifest, rng) if kind == "manifest" else canonical(manifest)
@@ -78,14 +75,6 @@ class Target:
         for key, content in {**objects, MANIFEST: data}.items():
             store.put(artifact_prefix(digest) + key, content)
         return digest
-
-
-def _list(manifest: dict[str, Any], objects: dict[str, bytes]) -> None:
-    """Make a manifest agree with its objects."""
-    rows = [Object(key=key, size=len(data), sha256=str(Digest.of(data))) for key, data in sorted(objects.items())]
-    manifest["objects"] = to_builtins(rows)
-    for name, part in manifest["parts"].items():
-        manifest["parts"][name] = to_builtins(part_entry(name, tuple(rows), part["codec"]))
 
 
 def _use(store: MemoryStore, digest: Digest) -> None:

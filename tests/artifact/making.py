@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import to_builtins
 
-from maskreg.artifact.manifest import PartName, Side
+from maskreg.artifact.manifest import Object, PartName, Side, part_entry
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.digest import Digest, fingerprint_root, leaf_hashes
@@ -38,6 +41,14 @@ def pair(seed: int = 0, fraction: float = 0.4) -> Pair:
         step = np.asarray(rng.random(shape) < fraction, np.uint16)
         tensors[name] = (source, source ^ step)
     return tensors
+
+
+def agree(manifest: dict[str, Any], objects: Mapping[str, bytes]) -> None:
+    """Make a manifest list these objects, and its parts count them."""
+    rows = [Object(key=key, size=len(data), sha256=str(Digest.of(data))) for key, data in sorted(objects.items())]
+    manifest["objects"] = to_builtins(rows)
+    for name, part in manifest["parts"].items():
+        manifest["parts"][name] = to_builtins(part_entry(name, tuple(rows), part["codec"]))
 
 
 def write(

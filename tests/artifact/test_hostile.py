@@ -8,7 +8,7 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from maskreg.artifact.layout import ArrayLayout, artifact_prefix, part_of
+from maskreg.artifact.layout import ArrayLayout, artifact_prefix
 from maskreg.artifact.manifest import load_manifest
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.shards import check_shard, pack_frame
@@ -18,7 +18,7 @@ from maskreg.document import canonical
 from maskreg.errors import CorruptError, DataError, FormatError, LimitError
 from maskreg.extras import upgrade_command
 from maskreg.store.file import FileStore
-from tests.artifact.making import pair, write
+from tests.artifact.making import agree, pair, write
 from tests.limited import limited
 
 
@@ -27,18 +27,14 @@ def forge(root: Path, digest: Digest, change: dict[str, bytes], edit: Any = None
     store, prefix = FileStore(root), artifact_prefix(digest)
     manifest = json.loads(store.get(prefix + "manifest.json", max_bytes=1 << 22))
     objects = {o["key"]: store.get(prefix + o["key"], max_bytes=1 << 27) for o in manifest["objects"]} | change
-    manifest["objects"] = [
-        {"key": k, "size": len(d), "sha256": str(Digest.of(d))} for k, d in sorted(objects.items()) if d is not None
-    ]
-    for part, row in manifest["parts"].items():
-        sizes = [o["size"] for o in manifest["objects"] if part_of(o["key"]) == part]
-        row.update(objects=len(sizes), size=sum(sizes))
+    objects = {key: data for key, data in objects.items() if data is not None}
+    agree(manifest, objects)
     if edit:
         edit(manifest)
     data = canonical(manifest)
     forged = Digest.of(data)
     for key, value in objects.items():
-        if ".." not in key and value is not None:
+        if ".." not in key:
             store.put(artifact_prefix(forged) + key, value)
     store.put(artifact_prefix(forged) + "manifest.json", data)
     return forged

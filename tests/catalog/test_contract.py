@@ -26,12 +26,7 @@ def test_what_was_put_is_found_with_every_column(catalog: Catalog) -> None:
     catalog.put_ref(entry("qwen3-8b-opd", digest(1), project="team", tag="v1", card=card))
     (found,) = catalog.search()
     assert (found.project, found.name, found.tag, found.digest) == ("team", "qwen3-8b-opd", "v1", digest(1))
-    assert (found.family, found.method, found.license, found.description) == (
-        "qwen3-8b",
-        "opd",
-        "apache-2.0",
-        "an update",
-    )
+    assert Card(found.family, found.method, found.license, found.description, card.meta) == card
     assert (found.kind, found.rule, found.exact, found.density) == ("delta", "exact", True, 0.25)
     assert (found.ffn_density, found.ffn_share, found.ffn_lift) == (0.3, 0.8, 1.2)
     assert (found.rlvr_overlap, found.rlvr_against) == (None, None)

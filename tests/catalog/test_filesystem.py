@@ -30,17 +30,15 @@ def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return say
 
 
-@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "9p", "fuse.s3fs"])
-def test_network_file_systems_get_a_rollback_journal(tmp_path: Path, mounted: Callable[[str], None], kind: str) -> None:
-    mounted(kind)
-    assert journal_mode(tmp_path / "a.db") == "delete"
+NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "9p", "fuse.s3fs")
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "overlay", "tmpfs", "fuseblk"])
-def test_local_file_systems_get_a_log(tmp_path: Path, mounted: Callable[[str], None], kind: str) -> None:
-    assert journal_mode(tmp_path / "a.db") == "wal"
+@pytest.mark.parametrize("kind", [*NETWORK, "ext4", "xfs", "overlay", "tmpfs", "fuseblk"])
+def test_network_file_systems_get_a_rollback_journal_and_others_a_log(
+    tmp_path: Path, mounted: Callable[[str], None], kind: str
+) -> None:
     mounted(kind)
-    assert journal_mode(tmp_path / "a.db") == "wal"
+    assert journal_mode(tmp_path / "a.db") == ("delete" if kind in NETWORK else "wal")
 
 
 def journal_of(path: Path) -> str:

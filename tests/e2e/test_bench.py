@@ -6,8 +6,7 @@ from scripts.bench import figures
 from scripts.bench.commands import generate
 from scripts.bench.page import page
 from scripts.bench.timing import MASKREG, cores, environment, run, work_folder
-
-ROOT = Path(__file__).parents[2]
+from tests.repository import ROOT
 
 GIGABYTES = 0.4
 """Of each checkpoint."""

@@ -76,9 +76,7 @@ def test_a_failure_upstream_is_a_failure(stage: Person) -> None:
     assert "nothing was done" in told
     told = _refused(stage, "maskreg pull --remote nowhere opd | maskreg apply -o out")
     assert "CONFIG, exit 78" in told
-
-
-def test_a_record_before_a_kill_is_refused(stage: Person) -> None:
+    # A record came before the command was killed.
     assert "next: " in _refused(stage, "sh -c 'head -1 record.ndjson; kill -9 $$' | maskreg apply -o out")
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import maskreg
 from maskreg.errors import NotOnChainError, UsageError, WrongCheckpointError
@@ -47,12 +47,8 @@ def run(space: maskreg.Workspace, steps: list[Path]) -> Iterator[maskreg.Publish
 
 
 def loaded(path: Path) -> State:
-    with maskreg.open_checkpoint(path) as checkpoint:
-        bits = {
-            name: np.array(checkpoint.read(name, 0, info.numel)).view(np.int16).reshape(info.shape)
-            for name, info in checkpoint.tensors.items()
-        }
-    return {name: torch.from_numpy(each).view(torch.bfloat16) for name, each in bits.items()}
+    state: State = load_file(path / "model.safetensors")
+    return state
 
 
 def is_at(model: State, path: Path) -> bool:

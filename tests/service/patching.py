@@ -94,22 +94,18 @@ def site_in(folder: Path) -> Site:
     """A server in a folder, whose jobs are in the database of the accounts."""
     models = folder / "models"
     base = make_checkpoint(models / "base", WEIGHTS)
-    targets = [
-        make_checkpoint(
-            folder_of, {name: moved(tensor, 0.4, seed + index) for index, (name, tensor) in enumerate(WEIGHTS.items())}
-        )
-        for seed, folder_of in ((10, models / "tuned"), (20, folder / "second"))
-    ]
+    targets = []
+    for seed, after in ((10, models / "tuned"), (20, folder / "second")):
+        weights = {name: moved(tensor, 0.4, seed + index) for index, (name, tensor) in enumerate(WEIGHTS.items())}
+        targets.append(make_checkpoint(after, weights))
     make_checkpoint(folder / "private" / "secret-model", {"w": bf16((4, 4), 7)})
     service = service_in(folder / "home")
     url = with_table(f"sqlite:///{folder / 'home' / 'service.db'}")
     names = ((targets[0], "team/toy:v1"), (targets[1], "team/toy:second"), (targets[0], "elsewhere/secret"))
     for target, name in names:
         maskreg.extract(base, target, name, reversible=True, method="opd", workspace=service.workspace)
-    outputs = folder / "outputs"
-    outputs.mkdir()
-    settings = service.workspace.settings
-    config = JobConfig(settings, None, url, (models,), outputs)
+    (outputs := folder / "outputs").mkdir()
+    config = JobConfig(service.workspace.settings, None, url, (models,), outputs)
     return Site(folder, url, replace(service, jobs=config))
 
 

@@ -68,11 +68,9 @@ def served(lab: Lab) -> Served:
 
 def test_an_object_is_read_by_readers_of_a_project_that_names_it_alone(served: Served) -> None:
     mine, theirs = served.shard(MINE), served.shard(THEIRS)
-    assert [served.send("GET", mine, token).status_code for token in ("reader-token", "stranger-token", ADMIN)] == [
-        *(200, 404, 200)
-    ]
+    for token, status in (("reader-token", 200), ("stranger-token", 404), (ADMIN, 200), ("", 401)):
+        assert served.send("GET", mine, token).status_code == status
     assert [served.send("GET", theirs, token).status_code for token in ("writer-token", "stranger-token")] == [404, 200]
-    assert served.send("GET", mine, "").status_code == 401
     assert served.send("HEAD", theirs, "writer-token").status_code == 404
     assert served.keys(artifact_prefix(served.digest(THEIRS)), "writer-token") == []
 
@@ -108,9 +106,7 @@ def test_no_client_poisons_a_digest(served: Served) -> None:
     for token in ("writer-token", "stranger-token", ADMIN):
         assert served.send("PUT", key, token, before[:-1] + b"?").status_code == 422
         assert served.send("PUT", prefix + MANIFEST, token, b"{}").status_code == 422
-        assert (
-            served.send("PUT", artifact_prefix(served.digest(MINE)) + "files/new.json", token, b"{}").status_code == 422
-        )
+        assert served.send("PUT", prefix + "files/new.json", token, b"{}").status_code == 422
     assert served.registry.store.get(key, max_bytes=1 << 20) == before
 
 
@@ -128,14 +124,13 @@ def test_an_upload_that_is_not_what_it_states_leaves_nothing(served: Served) -> 
 
 def test_an_entry_follows_the_rules_of_the_log_or_is_not_written(served: Served) -> None:
     good = served.next_entry(MINE, card=replace(served.next_entry(MINE).card, family="other"))
-    late = timedelta(hours=3)
     for wrong, status in (
         (replace(good, by="bob"), 422),
         (replace(good, n=good.n + 1), 409),
         (replace(good, previous=Digest.of(b"another")), 422),
         (replace(good, digest=Digest.of(b"absent")), 404),
         (replace(good, digest=served.digest(THEIRS)), 404),
-        (replace(good, at=good.at - late), 422),
+        (replace(good, at=good.at - timedelta(hours=3)), 422),
         (replace(good, digest=None, deleted=True, removed=good.digest), 403),
     ):
         sent = served.send("PUT", wrong.key, "writer-token", wrong.to_bytes(), {"If-None-Match": "*"})

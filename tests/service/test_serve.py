@@ -7,8 +7,7 @@ import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from tests.e2e.running import Person, big_pair, same_files
 from tests.repository import ROOT
 from tests.servers import wait_until
 from tests.service.patching import pass_time
+from tests.service.serving import until
 
 
 @dataclass
@@ -215,12 +215,6 @@ class Lab:
         shown: dict[str, Any] = self.client.json("jobs", "show", id, "--on", "lab")
         return shown
 
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-
 
 @pytest.fixture
 def lab(tmp_path: Path, programs: Path | None) -> Lab:
@@ -237,7 +231,7 @@ def test_a_server_that_is_killed_goes_on_with_its_jobs(lab: Lab) -> None:
         lab.knows(running)
         id = lab.client.run("apply", "team/opd", "--on", "lab", "-o", "patched", "--no-wait").strip()
         drafts = lab.outputs / ".attempts" / id
-        lab.wait_for(lambda: any(path.stat().st_blocks for path in drafts.rglob("*.safetensors")))
+        until(lambda: any(path.stat().st_blocks for path in drafts.rglob("*.safetensors")), 0.002)
         os.kill(running.process.pid, signal.SIGKILL)
     assert not (lab.outputs / "team").exists()
     with closing(Database.open(f"sqlite:///{lab.server.registry / 'service.db'}")) as database:

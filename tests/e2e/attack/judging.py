@@ -87,13 +87,7 @@ def local_readers(stage: Stage) -> list[Reader]:
         Reader("doctor", "ada", ("doctor", "--json")),
         Reader("gc", "ada", ("gc", "--dry-run", "--grace", "0s", "--json")),
         Reader("pull", "ada", ("pull", "rlvr"), stage.artifact(stage.ada, "rlvr")),
-        Reader(
-            "apply pipe",
-            "ada",
-            ("apply", "-", "--source", stage.source, "-o", out),
-            out,
-            stage.ada.home / "pull.ndjson",
-        ),
+        Reader("apply pipe", "ada", ("apply", "-", "--source", source, "-o", out), out, stage.ada.home / "pull.ndjson"),
     ]
 
 

@@ -42,10 +42,8 @@ _KINDS = {
 
 def kind_of(key: str) -> str:
     """What kind of object a key names; a folder of its own counts as a kind."""
-    for pattern, kind in _KINDS.items():
-        if re.fullmatch(pattern, key):
-            return kind
-    return key.removeprefix("maskreg/").split("/")[0]
+    own = key.removeprefix("maskreg/").split("/")[0]
+    return next((kind for pattern, kind in _KINDS.items() if re.fullmatch(pattern, key)), own)
 
 
 @dataclass(frozen=True)

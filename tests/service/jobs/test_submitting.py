@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,9 @@ def client(site: Site) -> TestClient:
     return TestClient(create_app(site.service), headers=headers("writer-token"))
 
 
-def apply_body(**values: object) -> dict[str, Any]:
-    return {"kind": "apply", "artifact": "team/toy:v1", "source": "base", "output": "patched", **values}
-
-
-def merge_body(**values: object) -> dict[str, Any]:
-    return {"kind": "merge", "artifacts": ["team/toy:v1"], "name": "team/sum", **values}
-
-
-def extract_body(**values: object) -> dict[str, Any]:
-    return {"kind": "extract", "source": "base", "target": "tuned", "name": "team/x", **values}
+apply_body = partial(dict[str, Any], kind="apply", artifact="team/toy:v1", source="base", output="patched")
+merge_body = partial(dict[str, Any], kind="merge", artifacts=["team/toy:v1"], name="team/sum")
+extract_body = partial(dict[str, Any], kind="extract", source="base", target="tuned", name="team/x")
 
 
 def test_a_job_is_pinned_to_the_digest_that_the_name_has_now(site: Site, client: TestClient) -> None:

@@ -24,6 +24,7 @@ from maskreg.service.jobs.workers import Workers
 from maskreg.workspace.verbs.jobs import Job, JobState
 from tests.checkpoints import make_checkpoint
 from tests.service.patching import Site, pass_time, site_in, with_table
+from tests.service.serving import until
 
 ELEMENTS = 16 << 20
 
@@ -62,11 +63,8 @@ def submitted(site: Site) -> Job:
 
 
 def wait_for(site: Site, job: Job, condition: Callable[[Job], bool] = lambda job: job.state.is_final) -> Job:
-    deadline = time.monotonic() + 120
-    while not condition(now := site.queue.get(job.id)):
-        assert time.monotonic() < deadline, now
-        time.sleep(0.02)
-    return now
+    until(lambda: condition(site.queue.get(job.id)))
+    return site.queue.get(job.id)
 
 
 def is_writing(site: Site, job: Job) -> bool:
@@ -133,9 +131,8 @@ def hang_after_commit(config: JobConfig, claim: Claim) -> None:
 
 
 def test_a_job_that_takes_too_long_fails_and_leaves_nothing(site: Site) -> None:
-    brief = replace(site.config, seconds=0.1)
     job = submitted(site)
-    with Workers(brief, 1, act=hang):
+    with Workers(replace(site.config, seconds=0.1), 1, act=hang):
         ended = wait_for(site, job)
     assert (ended.state, (ended.error or {})["code"]) == (JobState.FAILED, "TOO_LONG")
     assert leftovers(site) == []
@@ -146,12 +143,11 @@ def test_a_worker_whose_job_was_given_to_another_leaves_it_alone(site: Site) -> 
     with Workers(site.config, 1, act=hang) as running:
         wait_for(site, job, lambda _: bool(leftovers(site)))
         # Until the claim wins the race against the heartbeat.
-        while True:
+        claim = None
+        while claim is None:
             pass_time(site.queue, 60)
-            if (claim := site.queue.claim("another")) is not None:
-                break
-        while running.pids:
-            time.sleep(0.02)
+            claim = site.queue.claim("another")
+        until(lambda: not running.pids)
     now = site.queue.get(job.id)
     assert (now.state, now.attempt) == (JobState.RUNNING, 2)
     assert site.queue.finish(claim, JobState.DONE)
@@ -173,8 +169,5 @@ def test_what_killed_attempts_left_goes_when_their_job_has_ended(site: Site) -> 
     for id in (job.id, "of-no-job"):
         (site.config.attempts / id / "1").mkdir(parents=True)
     with Workers(site.config, 1):
-        deadline = time.monotonic() + 60
-        while len(list(site.config.attempts.iterdir())) > 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: len(list(site.config.attempts.iterdir())) == 1)
     assert [path.name for path in site.config.attempts.iterdir()] == [job.id]

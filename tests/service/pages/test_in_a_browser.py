@@ -29,16 +29,9 @@ PAGES = [
     *(f"{PAIR}{third}" for third in ("", "&ref=team/toy-random")),
 ]
 
-WIDTHS = (360, 768, 1280)
-
-
-def needs_admin(address: str) -> bool:
-    return bool(re.search("/(settings|activity|jobs)|/readme$", address))
-
 
 def opened(browser: Any, address: str, **options: Any) -> Opened:
-    options = {"viewport": {"width": 1280, "height": 800}, **options}
-    return Opened(browser, address, "light", **options)
+    return Opened(browser, address, "light", viewport={"width": 1280, "height": 800}, **options)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +49,8 @@ def unguarded(browser: Any, served: str) -> Iterator[Opened]:
 
 
 def visit(view: Opened, address: str) -> None:
-    view.page.set_extra_http_headers(headers(ADMIN) if needs_admin(address) else {})
+    is_for_admins = re.search("/(settings|activity|jobs)|/readme$", address)
+    view.page.set_extra_http_headers(headers(ADMIN) if is_for_admins else {})
     view.said.clear()
     view.asked.clear()
     view.page.goto(address)
@@ -75,7 +69,7 @@ def test_every_reader_can_use_them(window: Opened, unguarded: Opened, served: st
         page.emulate_media(color_scheme=scheme)
         assert [pair for pair in page.evaluate(CONTRASTS) if pair[0] < 4.5] == []
     visit(window, f"{served}{path}")
-    for width in WIDTHS:
+    for width in (360, 768, 1280):
         window.page.set_viewport_size({"width": width, "height": 800})
         assert window.page.evaluate("document.documentElement.scrollWidth") <= width
     assert all(address.startswith(served) for address in window.asked)
