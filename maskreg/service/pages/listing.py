@@ -169,6 +169,7 @@ def histogram(
     ends = [counts.low + width * bar for bar in range(BARS + 1)]
     # The outer ends stay open: rounded, they could leave out what is at them.
     typed = ["", *(f"{end:.{digits}f}" for end in ends[1:-1]), ""]
+    shown = list(map(text, ends))
     bars = [
         Markup(
             '<a href="{}" tabindex="-1"{}><title>{} to {}: {}</title><path d="M{} 0h1v{}h-1z"/>'
@@ -176,8 +177,7 @@ def histogram(
         ).format(
             address(**{key: f"{typed[bar]}..{typed[bar + 1]}"}),
             Markup(' class="out"') if not chosen[0] <= (ends[bar] + ends[bar + 1]) / 2 <= chosen[1] else "",
-            text(ends[bar]),
-            text(ends[bar + 1]),
+            *shown[bar : bar + 2],
             counted(number, "name"),
             *(bar, _TALL, bar, _TALL),
             *[max(2, round(_TALL * number / max(counts.bars)))] * 2,
@@ -185,11 +185,11 @@ def histogram(
         for bar, number in enumerate(counts.bars)
         if number
     ]
-    # The field below says the same to a keyboard and to a screen reader.
+    # The field below, and sliders where there is a script, say the same to a keyboard and to a screen reader.
     return Markup(
         '<svg class="histogram" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
-        '<span class="ends"><span>{}</span><span>{}</span></span>'
-    ).format(BARS, _TALL, Markup().join(bars), text(counts.low), text(counts.high))
+        '<span class="ends" data-typed="{}" data-shown="{}"><span>{}</span><span>{}</span></span>'
+    ).format(BARS, _TALL, Markup().join(bars), "|".join(typed), "|".join(shown), shown[0], shown[-1])
 
 
 def sparkline(

@@ -19,11 +19,13 @@ for (const form of document.querySelectorAll("form[data-live]")) {
       const answer = await fetch(target, { signal: fetching.signal, headers: { Accept: "text/html" } });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const results = page.getElementById(id);
-      if (!results) return;
+      // What is being dragged is left alone: its end asks again.
+      if (!results || document.querySelector("[type=range]:active")) return;
       const focused = document.activeElement.id;
       const folded = document.querySelector(".facets:not([open])");
       document.getElementById(id).replaceWith(results);
       results.querySelector(".facets")?.toggleAttribute("open", !folded);
+      sliding(results);
       document.getElementById(focused)?.focus();
       history.replaceState(null, "", target);
       copying(results);
@@ -35,6 +37,36 @@ for (const form of document.querySelectorAll("form[data-live]")) {
   form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(update, 200); });
   form.addEventListener("submit", event => { event.preventDefault(); clearTimeout(waiting); update(); });
 }
+
+// Two sliders below a histogram, whose stops are the ends of its bars, type into the field below them.
+function sliding(part) {
+  for (const ends of part.querySelectorAll(".ends[data-typed]")) {
+    const field = ends.nextElementSibling, typed = ends.dataset.typed.split("|"), last = typed.length - 1;
+    const shown = ends.dataset.shown.split("|"), [low, high] = field.value.split("..").map(Number.parseFloat);
+    const stops = [typed.findLastIndex(end => end && end <= low), typed.findIndex(end => end && end >= high)];
+    const sides = ["from", "to"].map((side, at) => {
+      const value = stops[at] < 0 ? at * last : stops[at];
+      const slider = Object.assign(document.createElement("input"), { type: "range", max: last, value, id: `${field.id}-${side}` });
+      slider.setAttribute("aria-label", field.getAttribute("aria-label").replace("from..to", side));
+      return slider;
+    });
+    const say = () => sides.forEach(slider => slider.setAttribute("aria-valuetext", shown[slider.value]));
+    const box = Object.assign(document.createElement("div"), { className: "sliders" });
+    box.addEventListener("input", ({ target }) => {
+      // At least one bar stays between them: one pushes the other.
+      const from = target === sides[0] ? Math.min(target.value, last - 1) : Math.min(sides[0].value, Math.max(target.value - 1, 0));
+      [sides[0].value, sides[1].value] = [from, Math.max(sides[1].value, from + 1)];
+      const range = sides.map(slider => typed[slider.value]).join("..");
+      field.value = range === ".." ? "" : range;
+      say();
+    });
+    box.addEventListener("change", () => field.form.requestSubmit());
+    box.append(...sides);
+    ends.before(box);
+    say();
+  }
+}
+sliding(document);
 
 document.addEventListener("keydown", event => {
   const field = document.getElementById("text");

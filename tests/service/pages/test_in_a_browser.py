@@ -114,6 +114,11 @@ def test_results_come_as_one_types(browser: Any, served: str) -> None:
         expect(view.page.get_by_text("No name matches.")).to_be_visible()
         view.page.get_by_label("Search").fill("")
         expect(rows).to_have_count(5)
+        slider = view.page.get_by_label("Density, to")
+        for key, count in (("Home", 1), ("End", 5)):
+            slider.press(key)
+            expect(rows).to_have_count(count)
+            expect(slider).to_be_focused()
         view.page.get_by_label("Compare team/both").check()
         view.page.keyboard.press("/")
         expect(view.page.get_by_label("Search")).to_be_focused()
