@@ -144,6 +144,11 @@ class Catalog(Connections):
         with self.read() as connection:
             return matches(connection, query)
 
+    def has_tags(self, number: int) -> bool:
+        """Whether so many tags are indexed, removed ones included; reads no more of them."""
+        with self.read() as connection:
+            return connection.execute(select(REFS.c.n).offset(number - 1).limit(1)).scalar() is not None
+
     def counts(self, query: Query, keys: Collection[str]) -> Counts:
         """How many names match, and by value of these filters; the order, the limit and the position do not matter."""
         query.check()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from threading import Lock
 from urllib.parse import urlencode
 
-from cachetools import TTLCache, cached
+from cachetools import LRUCache, TTLCache
 from cachetools.keys import hashkey
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
@@ -62,6 +63,12 @@ _STEPS = 48
 _COUNTED_FOR_S = 10
 """Age at which counts are made anew, in seconds."""
 
+MANY = 10_000
+"""Tags of a server from which on no page waits for counts: counting 100,000 names takes a second."""
+
+_MOST_BEGUN = 16
+"""Counts that wait for their turn; others begin when their page is asked for again."""
+
 
 class Listed(Filters):
     """What to list: a search of the API, by the number of a page instead of a cursor."""
@@ -92,12 +99,13 @@ def _list(request: Request, service: Service, principal: Principal, project: str
     known = Listed.model_fields.keys() - {"cursor", "project" if project else ""}
     given = {name: text for name, text in request.query_params.items() if text and name in known}
     filters, query, faults = Listed.model_validate({}), catalog.Query(), dict[str, str]()
-    results, counted_names = Page((), None), None
+    results, counted_names, is_counting = Page((), None), None, False
     try:
         filters = Listed.model_validate(given)
         query = replace(filters.query(), offset=(filters.page - 1) * filters.limit)
         query = replace(query, filters={**query.filters, **({"project": project} if project else {})})
-        results, counted_names = names(service, principal, query), _counts(service, visible(query, principal))
+        results = names(service, principal, query)
+        counted_names, is_counting = _counts(service, visible(query, principal))
     except (ValidationError, UsageError) as error:
         faults = _faults(error)
 
@@ -122,6 +130,7 @@ def _list(request: Request, service: Service, principal: Principal, project: str
         entries=results.names,
         more=results.after is not None and filters.page < MOST_PAGES,
         counts=counted_names,
+        is_counting=is_counting,
         most=MOST_COUNTED,
         facets=[key for key in EQUAL_KEYS if key in known],
         ranges=RANGES,
@@ -148,14 +157,37 @@ def names(service: Service, principal: Principal, query: catalog.Query) -> Page:
     return browse(visible(query, principal), **service.here)
 
 
-def _key(service: Service, query: catalog.Query) -> object:
-    return hashkey(service.workspace, query.text, *query.filters.items(), query.projects, query.hidden)
+_FRESH: TTLCache[object, Counts | None] = TTLCache(256, _COUNTED_FOR_S)
+_LATEST: LRUCache[object, Counts | None] = LRUCache(256)
+_BEGUN: set[object] = set()
+_LOCK = Lock()
+_COUNTER = ThreadPoolExecutor(1, "counts")
 
 
-# Counting 100,000 names takes a second.
-@cached(TTLCache(256, _COUNTED_FOR_S), key=_key, lock=Lock())
-def _counts(service: Service, query: catalog.Query) -> Counts | None:
-    return counts(query, (*EQUAL_KEYS, *RANGES), **service.here)
+def _counts(service: Service, query: catalog.Query) -> tuple[Counts | None, bool]:
+    """Counts, some seconds old; of many tags the latest, or none and True while a thread makes the first ones."""
+    key = hashkey(service.workspace, query.text, *query.filters.items(), query.projects, query.hidden)
+    with _LOCK:
+        if key in _FRESH:
+            return _FRESH[key], False
+    if not service.registry.index.use(lambda index: index.has_tags(MANY)):
+        return _count(service, query, key), False
+    with _LOCK:
+        if key not in _BEGUN and len(_BEGUN) < _MOST_BEGUN:
+            _BEGUN.add(key)
+            # Called back, it raises what went wrong, which is logged.
+            _COUNTER.submit(_count, service, query, key).add_done_callback(Future.result)
+        return _LATEST.get(key), key not in _LATEST
+
+
+def _count(service: Service, query: catalog.Query, key: object) -> Counts | None:
+    try:
+        made = counts(query, (*EQUAL_KEYS, *RANGES), **service.here)
+        with _LOCK:
+            _FRESH[key] = _LATEST[key] = made
+        return made
+    finally:
+        _BEGUN.discard(key)
 
 
 def histogram(

@@ -21,15 +21,9 @@ for (const form of document.querySelectorAll("form[data-live]")) {
       const results = page.getElementById(id);
       // What is being dragged is left alone: its end asks again.
       if (!results || document.querySelector("[type=range]:active")) return;
-      const focused = document.activeElement.id;
-      const folded = document.querySelector(".facets:not([open])");
-      document.getElementById(id).replaceWith(results);
-      results.querySelector(".facets")?.toggleAttribute("open", !folded);
-      sliding(results);
-      document.getElementById(focused)?.focus();
       history.replaceState(null, "", target);
-      copying(results);
-      ticking();
+      replace(document.getElementById(id), results);
+      following(results);
     } catch (error) {
       if (error.name !== "AbortError") throw error;
     }
@@ -67,6 +61,16 @@ function sliding(part) {
   }
 }
 sliding(document);
+
+function replace(part, now) {
+  const { id, href } = document.activeElement, folded = part.querySelector(".facets:not([open])");
+  part.replaceWith(now);
+  now.querySelector(".facets")?.toggleAttribute("open", !folded);
+  sliding(now);
+  (document.getElementById(id) ?? [...now.querySelectorAll("a")].find(link => link.href === href))?.focus();
+  copying(now);
+  ticking();
+}
 
 document.addEventListener("keydown", event => {
   const field = document.getElementById("text");
@@ -125,10 +129,10 @@ async function again(part) {
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
   const page = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html");
   const now = page && page.getElementById(part.id);
-  if (now && now.innerHTML !== part.innerHTML) {
-    const focused = document.activeElement.id;
-    part.replaceWith(now);
-    document.getElementById(focused)?.focus();
+  // Another one took its place, or something is typed into it.
+  if (!part.isConnected) return;
+  if (now && now.innerHTML !== part.innerHTML && !part.querySelector("input:focus")) {
+    replace(part, now);
     part = now;
   }
   following(part);

@@ -26,7 +26,7 @@ from maskreg.settings import Remote
 from maskreg.words import percent, times
 from maskreg.workspace.verbs import keys
 from tests.service.pages.conftest import EVIL, LAYERS, MODULES
-from tests.service.serving import ADMIN, headers, service_in
+from tests.service.serving import ADMIN, headers, service_in, until
 
 OPD = "/p/team/toy-opd:v1"
 TABS = ("card", "layers", "evidence", "files", "lineage", "history", "use")
@@ -100,6 +100,13 @@ def test_a_wrong_filter_is_refused_and_the_form_kept(client: TestClient, query: 
     assert answer.status_code == 422
     assert 'role="alert"' in answer.text and 'value="toy"' in answer.text
     assert "<script>" not in answer.text
+
+
+def test_many_names_are_counted_while_their_page_is_shown(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.service.pages.listing.MANY", 1)
+    assert ("data-every" in (text := client.get("/?text=toy-o").text)) and "<span>1</span>" not in text
+    until(lambda: "data-every" not in client.get("/?text=toy-o").text)
+    assert "<span>1</span>" in client.get("/?text=toy-o").text
 
 
 def test_files_are_kept_for_good_under_their_digest_and_pages_are_not(client: TestClient) -> None:
