@@ -108,9 +108,12 @@ class Versions:
 
     def _write(self, root: str, base: Checkpoint, brought: Brought) -> None:
         weights = Chained(base, brought.artifacts, with_code=self._with_code) if brought.artifacts else base
-        write_weights(weights, base, self.path(root), self._progress)
-        for path in self.path(root).glob("*.safetensors"):
-            preload(path)  # a reader is going to load it
+        path = self.path(root)
+        if path.is_dir() and not any(path.glob("*.safetensors")):
+            shutil.rmtree(path)  # its weights were deleted, and a folder without any is not replaced
+        write_weights(weights, base, path, self._progress)
+        for weights_file in path.glob("*.safetensors"):
+            preload(weights_file)  # a reader is going to load it
 
     def _bases(self, root: str) -> Iterator[tuple[str, Checkpoint]]:
         for made in self.roots():
