@@ -32,7 +32,7 @@ from .values import FILE, OUT, PAPER, REF, REFS, selecting
 @PAPER
 @selecting
 @click.option("-o", "--out", type=OUT, required=True, help="Page to write; missing folders are made.")
-@click.option("--plots", type=OUT, help="Folder for the plots as SVG, most also as PNG and PDF, light and dark.")
+@click.option("--plots", type=OUT, help="Folder for plots as SVG, PNG and PDF, and their tables as CSV and LaTeX.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules or tensors.")
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--require-source", is_flag=True, help="Fail if the source is not found, instead of leaving figures out.")

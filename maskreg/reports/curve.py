@@ -174,7 +174,8 @@ def curve(exponents: ByExponent, theme: Theme, size: Size = WIDE) -> Figure:
     return figure
 
 
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+RAISED = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
+"""The minus sign and digits of exponents."""
 
 
 def name_of(field: int, place: int) -> str:
@@ -183,7 +184,7 @@ def name_of(field: int, place: int) -> str:
 
 
 def _power(exponent: int) -> str:
-    return "2" + str(exponent).translate(_RAISED)
+    return "2" + str(exponent).translate(str.maketrans("-0123456789", RAISED))
 
 
 def _line(axes: Any, view: Shown, values: npt.NDArray[np.float64], **look: Any) -> None:

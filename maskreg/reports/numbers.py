@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from dataclasses import dataclass
 
 from maskreg.analysis.comparison import Consensus
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.flow.geometry.exponents import ByExponent
-from maskreg.reports.curve import name_of, shown
+from maskreg.reports.curve import RAISED, name_of, shown
 from maskreg.reports.geometry import Geometry, Point, Summary, Trajectory
 from maskreg.reports.modules import Grid
 from maskreg.words import interval, natural, percent, points, three_digits, whole
@@ -23,6 +26,29 @@ class Numbers:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     left_out: int = 0
+
+    def csv(self) -> str:
+        """The table as CSV, with the words that a page shows."""
+        file = io.StringIO()
+        csv.writer(file, lineterminator="\n").writerows((self.columns, *self.rows))
+        return file.getvalue()
+
+    def latex(self) -> str:
+        """The table as a ``tabular`` of LaTeX, whose numbers are to the right."""
+        head, *body = (" & ".join(map(_latex, row)) + r" \\" for row in (self.columns, *self.rows))
+        begin = rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}"
+        return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""])
+
+
+_LOWERED = str.maketrans(RAISED, "-0123456789")
+_NOT_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
+def _latex(text: str) -> str:
+    escaped = re.sub(r"[\\~^&%$#_{}]", lambda found: _NOT_LATEX.get(found[0], "\\" + found[0]), text)
+    # Formulas in place of the minus sign and raised digits, which the fonts of pdfTeX do not have.
+    signed = escaped.replace("−", "$-$")
+    return re.sub(f"[{RAISED}]+", lambda found: f"$^{{{found[0].translate(_LOWERED)}}}$", signed)
 
 
 def density_numbers(grid: Grid) -> Numbers:

@@ -64,7 +64,7 @@ def png(plot: Plot, theme: Theme) -> bytes:
 
 
 def export(plots: Iterable[Plot], elements: Mapping[str, Markup], folder: Path) -> list[Path]:
-    """Write every plot to a folder as SVG and PNG, light and dark, and as PDF; elements as SVG.
+    """Write every plot to a folder as SVG and PNG, light and dark, as PDF, CSV and LaTeX; elements as SVG.
 
     Returns:
         The files, in order.
@@ -74,7 +74,8 @@ def export(plots: Iterable[Plot], elements: Mapping[str, Markup], folder: Path) 
         for theme in THEMES:
             vector = folder / f"{plot.name}-{theme.name}.svg"
             pictures |= {vector: svg(plot, theme).encode(), vector.with_suffix(".png"): png(plot, theme)}
-        pictures[folder / f"{plot.name}.pdf"] = pdf(plot)
+        table = {".csv": plot.numbers.csv().encode(), ".tex": plot.numbers.latex().encode()}
+        pictures |= {folder / f"{plot.name}{suffix}": data for suffix, data in {".pdf": pdf(plot), **table}.items()}
     for name, element in elements.items():
         pictures |= {folder / f"{name}-{theme.name}.svg": document(element, theme).encode() for theme in THEMES}
     size = sum(map(len, pictures.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -95,6 +96,13 @@ def test_every_plot_has_its_numbers_as_a_table(found: Findings, html: str) -> No
     for plot in plots_of(found).values():
         assert len(plot.numbers.rows) > 1
         assert {len(row) for row in plot.numbers.rows} == {len(plot.numbers.columns)}
+        table = [list(row) for row in (plot.numbers.columns, *plot.numbers.rows)]
+        assert list(csv.reader(plot.numbers.csv().splitlines())) == table
+        # Without what is escaped, and formulas.
+        bare = re.sub(r"\\(?:[&%$#_{}]|text\w+\{\})|\$(-|\^\{-?\d+\})\$", "", plot.numbers.latex())
+        cells = [line.split("&") for line in bare.splitlines() if line.endswith(r"\\")]
+        assert [len(row) for row in cells] == [len(row) for row in table]
+        assert not re.search(r"[%$#_−¹²³⁰-⁻]", bare)
     # A difference of shares is in points; percent would read as a ratio.
     assert plots_of(found)["exponents"].numbers.rows[1][-1].endswith(" points")
 

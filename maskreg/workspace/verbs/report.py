@@ -82,7 +82,8 @@ def report(
             the mask with ``-analysis``, if there is one.
         trajectory: how the update grew, as ``trajectory`` returned it.
         papers: papers whose tables stand beside the analysis: ``comp``, ``dssu``, ``geo``, ``pnt`` or ``sub``.
-        plots: a folder for every plot as SVG and PNG, light and dark, and as PDF; for what masks share as SVG alone.
+        plots: a folder for every plot as SVG and PNG, light and dark, and as PDF, with its table as CSV and LaTeX; for
+            what masks share as SVG alone.
     """
     from maskreg.artifact.analysis import read_analysis
     from maskreg.reports.findings import gather
