@@ -16,10 +16,13 @@ REF = "toy-opd:v1"
 def test_from_two_names_to_a_page(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
     analyzed = run("analyze", REF, "--rank", "4", "--preset", "small", "--json").json["ref"]
     page, plots = tmp_path / "a/b/report.html", tmp_path / "c/d/plots"
-    done = run("report", REF, "--against", "two", "-o", page, "--plots", plots, "--json").json
+    run("combine", REF, "two", "--how", "or", "--name", "either")
+    others = ("--against", "two", "--against", "either")
+    done = run("report", REF, *others, "-o", page, "--plots", plots, "--json").json
     assert done["path"] == str(page)
     assert (done["ref"], done["answer"]) == (REF, "open")
-    assert done["against"][0]["ref"] == "two"
+    assert [each["ref"] for each in done["against"]] == ["two", "either"]
+    assert done["intersections"] == run("compare", REF, "two", "either", "--json").json["intersections"]
     assert sorted(done["plots"]) == sorted(str(path) for path in plots.iterdir())
     assert len(done["plots"]) > 12
     assert (plots / "density.pdf").read_bytes().startswith(b"%PDF-")

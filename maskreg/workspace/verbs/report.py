@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -40,6 +40,7 @@ class Report(Result):
         papers: tables of papers with the analysis beside them, as JSON values.
         consensus: of three masks or more, how many hold each coordinate: of each matrix, where there are at most four,
             as JSON values.
+        intersections: what of three to six masks lies in exactly some of them, the largest first, as JSON values.
     """
 
     ref: str
@@ -53,6 +54,7 @@ class Report(Result):
     papers: tuple[Mapping[str, Any], ...]
     selection: Selection
     consensus: tuple[Mapping[str, Any], ...]
+    intersections: tuple[Mapping[str, Any], ...]
 
 
 def report(
@@ -141,6 +143,7 @@ def _result(findings: Findings, path: Path, plots: Sequence[Path]) -> Report:
         tuple(table.to_json() for table in findings.papers),
         findings.selection,
         tuple(picture.to_json() for picture in findings.consensus),
+        tuple(asdict(each) for each in findings.intersections),
     )
 
 
