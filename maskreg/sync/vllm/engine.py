@@ -16,14 +16,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from vllm.distributed import get_world_group
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 from vllm.logger import init_logger
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
+from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import MaskregError, UsageError, WorkerError
@@ -295,23 +299,35 @@ def check_served(checkpoint: Checkpoint, model_config: Any) -> None:
 
 
 def load_weights(model: torch.nn.Module, model_config: Any, checkpoint: Checkpoint) -> None:
-    """Load all tensors of a checkpoint into a model that serves; its parameters stay where they are in memory."""
-    initialize_layerwise_reload(model)
+    """Load all tensors of a checkpoint into a model that serves; its parameters stay where they are in memory.
+
+    Layers that compute with what loaders write are loaded in place. vLLM's reload, which makes a layer anew and copies
+    it over the one in use, is for the others: packed layers, and attention.
+    """
+    layers: dict[bool, list[torch.nn.Module]] = {True: [], False: []}
+    for layer in model.modules():
+        layers[_is_plain(layer)].append(layer)
+    others = SimpleNamespace(modules=lambda: layers[False])
+    initialize_layerwise_reload(others)
     try:
         model.load_weights(tensors_of(checkpoint))  # type: ignore[operator]
     finally:
-        finalize_layerwise_reload(model, model_config)
-    _process_tied(model)
-
-
-def _process_tied(model: torch.nn.Module) -> None:
-    """Process layers again whose parameter another layer has loaded, such as a tied head.
-
-    The reload leaves them out, and what they made of the parameter when the server started, as packed copies, is old.
-    """
-    owners: dict[int, torch.nn.Module] = {}
-    for layer in model.modules():
-        method = getattr(layer, "quant_method", None)
-        own = [owners.setdefault(id(parameter), layer) is layer for parameter in layer.parameters(recurse=False)]
-        if not all(own) and isinstance(method, QuantizeMethodBase):
+        finalize_layerwise_reload(others, model_config)
+    for layer in layers[True]:
+        # It may keep a packed copy beside the parameter, of a tied head too.
+        if isinstance(method := getattr(layer, "quant_method", None), UnquantizedEmbeddingMethod):
             method.process_weights_after_loading(layer)
+
+
+def _is_plain(layer: torch.nn.Module) -> bool:
+    """Whether loaders can write to the parameters that a layer uses: none was packed or replaced after it was made."""
+    method = getattr(layer, "quant_method", None)
+    has_other_method = type(method) not in (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
+    if hasattr(layer, "process_weights_after_loading") or (isinstance(method, QuantizeMethodBase) and has_other_method):
+        return False
+    used, (loaded, _) = dict(layer.named_parameters(recurse=False)), get_layerwise_info(layer).restore_metadata
+    return bool(loaded) and all(name in used and _layout(used[name]) == _layout(loaded[name]) for name in loaded)
+
+
+def _layout(tensor: torch.Tensor) -> tuple[object, ...]:
+    return type(tensor), tensor.shape, tensor.stride(), tensor.dtype
