@@ -78,7 +78,7 @@ def test_a_job_that_is_not_waited_for_is_an_id(site: Site, run: Run) -> None:
     lease = site.queue.claim("w")
     assert lease is not None
     assert lease.job.id == id
-    site.queue.report(lease, JobProgress("apply", 1 << 20, 4 << 20))
+    site.queue.report(lease, JobProgress("apply", 1 << 20, 4 << 20), ())
     assert "apply: 1.0 MiB of 4.0 MiB, 25.0 %" in run("jobs", "show", id, "--on", "lab").out
     assert "stops within seconds" in run("jobs", "cancel", id, "--on", "lab").err
     site.queue.finish(lease, JobState.CANCELED)

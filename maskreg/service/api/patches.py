@@ -190,10 +190,10 @@ def _seen(job: Job, by: Principal) -> Job:
     if not hidden:
         return job
     named = rf"(?<![\w./-])(?:{'|'.join(map(re.escape, hidden))})/[\w.:-]*\w(?:@(sha256:\w+))?"
-    # Errors and notes name artifacts too.
-    told = re.sub(named, lambda found: found[1] or "…", json.dumps([request, job.result, job.error]))
-    request, result, error = json.loads(told)
-    return replace(job, request=request, result=result, error=error)
+    # Errors, notes and logs name artifacts too.
+    told = re.sub(named, lambda found: found[1] or "…", json.dumps([request, job.result, job.error, job.log]))
+    request, result, error, log = json.loads(told)
+    return replace(job, request=request, result=result, error=error, log=tuple(log))
 
 
 def _apply(service: Service, jobs: JobConfig, request: ApplyRequest, by: Principal) -> NewJob:

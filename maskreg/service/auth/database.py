@@ -176,6 +176,7 @@ class JobRow(Base):
     Attributes:
         worker: who works on it; empty while it waits.
         beat: when its worker last said that it works on it.
+        log: the last lines of what its attempts said.
     """
 
     __tablename__ = "service_jobs"
@@ -192,6 +193,7 @@ class JobRow(Base):
     phase: Mapped[str]
     done: Mapped[int]
     total: Mapped[int]
+    log: Mapped[str]
     attempt: Mapped[int]
     created: Mapped[float]
     started: Mapped[float | None]

@@ -110,7 +110,9 @@ class JobQueue:
             if _count(connection, own, JobRow.state == JobState.QUEUED) >= MOST_WAITING:
                 raise QueueFullError(new.project, MOST_WAITING)
             values = {**vars(new), "id": secrets.token_hex(8), "state": JobState.QUEUED, "created": at}
-            connection.execute(insert(JobRow).values(values | _UNTOUCHED | {"attempt": 0, "canceled_by": ""}))
+            connection.execute(
+                insert(JobRow).values(values | _UNTOUCHED | {"attempt": 0, "canceled_by": "", "log": ""})
+            )
             return _job_with(connection, values["id"])
 
     def get(self, id: str) -> Job:
@@ -202,9 +204,9 @@ class JobQueue:
             kept = connection.execute(update(JobRow).where(claim.holds).values(beat=now(connection))).rowcount
             return _job_with(connection, claim.job.id) if kept else None
 
-    def report(self, claim: Claim, progress: JobProgress) -> None:
-        """Say how far a job is; a lost claim is ignored."""
-        self._change(claim, **vars(progress))
+    def report(self, claim: Claim, progress: JobProgress, log: Collection[str]) -> None:
+        """Say how far a job is, and what its attempts said; a lost claim is ignored."""
+        self._change(claim, **vars(progress), log="\n".join(log))
 
     def commit(self, claim: Claim) -> bool:
         """Begin to make the result visible, from when on the job cannot be canceled; False where it was before."""
@@ -262,4 +264,5 @@ def _job_of(row: RowMapping) -> Job:
     for name in ("created", "started", "finished"):
         values[name] = None if row[name] is None else datetime.fromtimestamp(row[name], UTC)
     progress = JobProgress(row["phase"], row["done"], row["total"])
-    return Job(**{**values, "state": JobState(row["state"]), "progress": progress})
+    log = tuple(row["log"].splitlines())
+    return Job(**{**values, "state": JobState(row["state"]), "progress": progress, "log": log})

@@ -18,9 +18,11 @@ import shutil
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -45,9 +47,10 @@ from maskreg.service.auth.roles import ROLE_HINT, Role
 from maskreg.service.gateway.admission import check_room
 from maskreg.service.gateway.verification import request_first_check
 from maskreg.service.jobs.config import JobConfig, signer_of
-from maskreg.service.jobs.queue import Claim, JobQueue
+from maskreg.service.jobs.queue import COMMITTED, Claim, JobQueue
 from maskreg.service.observing import configure
 from maskreg.service.problems import public_of, without_paths
+from maskreg.words import human_bytes
 from maskreg.workspace.verbs.apply import Applied, apply
 from maskreg.workspace.verbs.extract import ExtractOptions, extract
 from maskreg.workspace.verbs.jobs import Job, JobProgress, JobState
@@ -60,13 +63,15 @@ ResultT = TypeVar("ResultT")
 Result = Mapping[str, Any]
 
 _REPORT_S = 1.0
+_LOG_LINES = 40
+_LINE_CHARS = 400
 _MAX_RESULT_BYTES = 1 << 20
 
 _log = logging.getLogger("maskreg.jobs")
 
 
 class Reports:
-    """Progress of an attempt, written to the queue once a second. Safe to use from many threads.
+    """Progress of an attempt, written to the queue once a second, and its log. Safe to use from many threads.
 
     A queue that does not answer stops no work: the worker ends an attempt whose heartbeat is missing.
     """
@@ -74,11 +79,26 @@ class Reports:
     def __init__(self, queue: JobQueue, claim: Claim) -> None:
         self._queue, self._claim = queue, claim
         self._now, self._sent, self._lock, self._committed = JobProgress(), 0.0, threading.Lock(), False
+        self._log = deque(claim.job.log, _LOG_LINES)
+        self._add(f"attempt {claim.job.attempt} begins")
+
+    def say(self, text: str | MaskregError, level: int = logging.INFO) -> None:
+        """Write a line to the job's log, without paths of the server, and as it is to the server's."""
+        _log.log(level, "job %s: %s", self._claim.job.id, text)
+        with self._lock:
+            self._add(str(text))
+            self._report(self._now)
 
     def start(self, label: str, total_bytes: int) -> None:
         """Begin a phase."""
         with self._lock:
+            self._add(f"{label}, {human_bytes(total_bytes)}" if total_bytes else label)
             self._report(JobProgress(label, 0, total_bytes))
+
+    def _add(self, text: str) -> None:
+        line = " ".join(without_paths(text).split())
+        self._log.append(f"{datetime.now(UTC):%H:%M:%S} {line[:_LINE_CHARS]}")
+        self._sent = 0.0  # it is written at once
 
     def advance(self, n_bytes: int) -> None:
         """Add to what the phase has done."""
@@ -88,8 +108,9 @@ class Reports:
     def commit(self) -> None:
         """Begin to make the result visible; ends the process where the job was canceled, or lost, meanwhile."""
         with self._lock:
+            self._add(COMMITTED)
             self._committed = True
-            self._queue.report(self._claim, self._now)
+            self._queue.report(self._claim, self._now, self._log)
             if not self._queue.commit(self._claim):
                 raise SystemExit
 
@@ -98,7 +119,7 @@ class Reports:
         if not self._committed and time.monotonic() - self._sent >= _REPORT_S:
             self._sent = time.monotonic()
             try:
-                self._queue.report(self._claim, now)
+                self._queue.report(self._claim, now, self._log)
             except MaskregError as error:
                 _log.warning("job %s: no progress: %s", self._claim.job.id, error)
 
@@ -145,7 +166,7 @@ class Attempt:
             try:
                 return work(path), name
             except WrongCheckpointError:
-                continue
+                self.reports.say(f"{name} is not the source")
         raise NotFoundError(
             f"none of the checkpoints that the server offers ({', '.join(offered) or 'none'}) is the source",
             hint="ask the operator to offer it",
@@ -271,14 +292,16 @@ def work(config: JobConfig, claim: Claim) -> None:
         configure()
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
     job = claim.job
-    with closing(Accounts.open(config.url)) as accounts, Workspace(config.settings, note=_log.info) as space:
+    with closing(Accounts.open(config.url)) as accounts, Workspace(config.settings) as space:
         queue = JobQueue(accounts.database)
+        reports = Reports(queue, claim)
+        space.note = reports.say
         try:
-            attempt = Attempt(job, config, space, accounts, Reports(queue, claim))
+            attempt = Attempt(job, config, space, accounts, reports)
             attempt.check_roles()
             queue.finish(claim, JobState.DONE, result=KINDS[job.kind](attempt))
         except (TryAgainError, UnavailableError) as error:
-            _log.warning("job %s: %s", job.id, error)
+            reports.say(error, logging.WARNING)
         except MaskregError as error:
             public = public_of(error)
             hint = {"hint": without_paths(public.hint)} if public.hint else {}

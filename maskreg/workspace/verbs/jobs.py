@@ -63,6 +63,7 @@ class Job(Result):
         project: whose quota it uses, and whose members see it.
         output: what it makes: the name of a checkpoint on the server, or of an artifact.
         request: what exactly it does; artifacts are pinned.
+        log: what its attempts said last, each line with its time (UTC); what ``maskreg`` prints of the same work.
         attempt: how often it was begun.
         canceled_by: who stopped it, or wants it to stop; empty otherwise.
         result: what it made, and the ``root`` of the checkpoint; None unless it is done.
@@ -78,6 +79,7 @@ class Job(Result):
     by: str
     request: dict[str, Any]
     progress: JobProgress
+    log: tuple[str, ...]
     attempt: int
     created: datetime
     started: datetime | None

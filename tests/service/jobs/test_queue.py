@@ -30,9 +30,9 @@ def test_a_job_runs_and_is_done(queue: JobQueue) -> None:
     claim = claimed(queue)
     assert (claim.job.id, claim.job.state, claim.job.attempt) == (job.id, JobState.RUNNING, 1)
     assert queue.claim("other") is None
-    queue.report(claim, JobProgress("apply", 5, 10))
+    queue.report(claim, JobProgress("apply", 5, 10), ["begun", "<b>going on"])
     kept = queue.beat(claim)
-    assert kept is not None and kept.progress == JobProgress("apply", 5, 10)
+    assert kept is not None and (kept.progress, kept.log) == (JobProgress("apply", 5, 10), ("begun", "<b>going on"))
     assert queue.finish(claim, JobState.DONE, result={"output": "model"})
     done = queue.get(job.id)
     assert (done.state, done.result, done.error) == (JobState.DONE, {"output": "model"}, None)

@@ -63,6 +63,7 @@ def test_applying_gives_the_target_and_says_what_was_checked(site: Site) -> None
     assert str(site.folder) not in str(job)
     assert job.progress.phase == COMMITTED
     assert 0 < job.progress.done <= job.progress.total == job.result["bytes"]
+    assert [line.split()[1].strip(",") for line in job.log] == ["attempt", "apply", COMMITTED]
 
 
 def test_the_source_is_found_among_those_that_are_offered_and_reverting_gives_it(site: Site) -> None:

@@ -191,7 +191,8 @@ def test_a_job_is_followed_to_its_end(site: Site, browser: Any) -> None:
         Opened(browser, f"{url}/jobs/{job}", "light", extra_http_headers=headers(ADMIN)) as view,
     ):
         expect(view.page.get_by_text("Running", exact=True)).to_be_visible()
-        site.queue.report(claim, JobProgress("patch", 1 << 20, 4 << 20))
+        site.queue.report(claim, JobProgress("patch", 1 << 20, 4 << 20), ["10:00:00 <b>patch"])
+        expect(view.page.get_by_text("10:00:00 <b>patch")).to_be_visible()
         expect(view.page.get_by_role("progressbar")).to_have_attribute("value", str(1 << 20))
         view.page.set_viewport_size({"width": 360, "height": 800})
         assert view.page.evaluate("document.documentElement.scrollWidth") <= 360

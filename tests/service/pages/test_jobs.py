@@ -12,7 +12,7 @@ from maskreg.service.app import create_app
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.jobs.queue import NewJob
-from maskreg.workspace.verbs.jobs import JobState
+from maskreg.workspace.verbs.jobs import JobProgress, JobState
 from tests.service.patching import Site
 from tests.service.patching import module_site as site
 from tests.service.serving import ADMIN, ROOT, headers
@@ -55,6 +55,7 @@ def test_a_job_tells_no_names_of_projects_that_its_reader_cannot_read(site: Site
     job = site.queue.submit(NewJob("apply", "team", "root", "team/other", request))
     claim = site.queue.claim("worker")
     assert claim is not None and claim.job.id == job.id
+    site.queue.report(claim, JobProgress(), ["fetched elsewhere/secret"])
     error = {"code": "DATA", "title": "elsewhere/secret: has no values; and neither has elsewhere/secret:latest"}
     site.queue.finish(claim, JobState.FAILED, error=error)
     for address in (f"/jobs/{job.id}", f"/api/v1/patches/{job.id}", "/api/v1/patches"):
