@@ -64,9 +64,12 @@ sliding(document);
 
 function replace(part, now) {
   const { id, href } = document.activeElement, folded = part.querySelector(".facets:not([open])");
+  // While names are counted, the filters stay as they were.
+  const kept = now.dataset.every && part.querySelector(".facets");
+  if (kept) now.querySelector(".facets").replaceWith(kept);
   part.replaceWith(now);
   now.querySelector(".facets")?.toggleAttribute("open", !folded);
-  sliding(now);
+  if (!kept) sliding(now);
   (document.getElementById(id) ?? [...now.querySelectorAll("a")].find(link => link.href === href))?.focus();
   copying(now);
   ticking();
@@ -131,7 +134,7 @@ async function again(part) {
   const now = page && page.getElementById(part.id);
   // Another one took its place, or something is typed into it.
   if (!part.isConnected) return;
-  if (now && now.innerHTML !== part.innerHTML && !part.querySelector("input:focus")) {
+  if (now && now.innerHTML !== part.innerHTML && !part.querySelector("input:not([type=range]):focus, [type=range]:active")) {
     replace(part, now);
     part = now;
   }
