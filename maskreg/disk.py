@@ -414,13 +414,13 @@ class DirectFile:
 def preload(path: Path) -> None:
     """Read a file into the page cache, which direct writes pass by.
 
-    The system copies nothing, and reads ahead in large pages; a reader that maps them has a tenth of the page faults.
+    Every byte is copied, into nothing: in a virtual machine the first touch of new memory is slow, and a reader who
+    maps the file would wait for it.
     """
-    if sys.platform == "linux":
-        with path.open("rb") as file, Path(os.devnull).open("wb") as nowhere:
-            size, offset = os.fstat(file.fileno()).st_size, 0
-            while sent := os.sendfile(nowhere.fileno(), file.fileno(), offset, size):
-                offset += sent
+    buffer = bytearray(DIRECT_BYTES)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
 
 
 def _open_direct(path: Path, handle: int) -> int | None:
