@@ -145,7 +145,7 @@ class Catalog(Connections):
             return matches(connection, query)
 
     def has_tags(self, number: int) -> bool:
-        """Whether so many tags are indexed, removed ones included; reads no more of them."""
+        """Whether at least so many tags are indexed, removed ones included; no more of them are read."""
         with self.read() as connection:
             return connection.execute(select(REFS.c.n).offset(number - 1).limit(1)).scalar() is not None
 

@@ -34,7 +34,7 @@ class Numbers:
         return file.getvalue()
 
     def latex(self) -> str:
-        """The table as a ``tabular`` of LaTeX, whose numbers are to the right."""
+        """The table as a ``tabular`` of LaTeX, numbers aligned to the right."""
         head, *body = (" & ".join(map(_latex, row)) + r" \\" for row in (self.columns, *self.rows))
         begin = rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}"
         return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""])

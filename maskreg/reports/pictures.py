@@ -74,8 +74,9 @@ def export(plots: Iterable[Plot], elements: Mapping[str, Markup], folder: Path) 
         for theme in THEMES:
             vector = folder / f"{plot.name}-{theme.name}.svg"
             pictures |= {vector: svg(plot, theme).encode(), vector.with_suffix(".png"): png(plot, theme)}
-        table = {".csv": plot.numbers.csv().encode(), ".tex": plot.numbers.latex().encode()}
-        pictures |= {folder / f"{plot.name}{suffix}": data for suffix, data in {".pdf": pdf(plot), **table}.items()}
+        pictures[folder / f"{plot.name}.pdf"] = pdf(plot)
+        pictures[folder / f"{plot.name}.csv"] = plot.numbers.csv().encode()
+        pictures[folder / f"{plot.name}.tex"] = plot.numbers.latex().encode()
     for name, element in elements.items():
         pictures |= {folder / f"{name}-{theme.name}.svg": document(element, theme).encode() for theme in THEMES}
     size = sum(map(len, pictures.values()))

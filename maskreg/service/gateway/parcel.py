@@ -31,7 +31,8 @@ def parcel(registry: Registry, head: RefEntry, digest: Digest, folder: str) -> t
     """The size of the tar in bytes, and its pieces, each made when it is asked for; one object is in memory at a time.
 
     Args:
-        head: the latest entry of the tag; ``digest``: what the tag points to, or once did.
+        head: the latest entry of the tag.
+        digest: what the tag points to, or once did.
         folder: the one folder in the tar.
 
     Raises:

@@ -83,10 +83,10 @@ class Reports:
         self._add(f"attempt {claim.job.attempt} begins")
 
     def say(self, text: str | MaskregError, level: int = logging.INFO) -> None:
-        """Write a line to the job's log, without paths of the server, and as it is to the server's."""
+        """Write a line to the server's log as it is, and to the job's as clients hear it."""
         _log.log(level, "job %s: %s", self._claim.job.id, text)
         with self._lock:
-            self._add(str(text))
+            self._add(str(public_of(text) if isinstance(text, MaskregError) else text))
             self._report(self._now)
 
     def start(self, label: str, total_bytes: int) -> None:
@@ -109,17 +109,18 @@ class Reports:
         """Begin to make the result visible; ends the process where the job was canceled, or lost, meanwhile."""
         with self._lock:
             self._add(COMMITTED)
-            self._committed = True
             self._queue.report(self._claim, self._now, self._log)
             if not self._queue.commit(self._claim):
                 raise SystemExit
+            self._committed = True
 
     def _report(self, now: JobProgress) -> None:
-        self._now = now
-        if not self._committed and time.monotonic() - self._sent >= _REPORT_S:
+        # The phase keeps the job from being canceled.
+        self._now = replace(now, phase=COMMITTED) if self._committed else now
+        if time.monotonic() - self._sent >= _REPORT_S:
             self._sent = time.monotonic()
             try:
-                self._queue.report(self._claim, now, self._log)
+                self._queue.report(self._claim, self._now, self._log)
             except MaskregError as error:
                 _log.warning("job %s: no progress: %s", self._claim.job.id, error)
 

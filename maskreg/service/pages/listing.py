@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from threading import Lock
 from urllib.parse import urlencode
 
-from cachetools import LRUCache, TTLCache
+from cachetools import LRUCache
 from cachetools.keys import hashkey
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
@@ -64,10 +65,10 @@ _COUNTED_FOR_S = 10
 """Age at which counts are made anew, in seconds."""
 
 MANY = 10_000
-"""Tags of a server from which on no page waits for counts: counting 100,000 names takes a second."""
+"""Number of tags from which on pages are shown before names are counted: counting 100,000 takes a second."""
 
 _MOST_BEGUN = 16
-"""Counts that wait for their turn; others begin when their page is asked for again."""
+"""Limit of counts in the queue of the thread; another one begins when its page is asked for again."""
 
 
 class Listed(Filters):
@@ -157,8 +158,7 @@ def names(service: Service, principal: Principal, query: catalog.Query) -> Page:
     return browse(visible(query, principal), **service.here)
 
 
-_FRESH: TTLCache[object, Counts | None] = TTLCache(256, _COUNTED_FOR_S)
-_LATEST: LRUCache[object, Counts | None] = LRUCache(256)
+_MADE: LRUCache[object, tuple[float, Counts | None]] = LRUCache(256)
 _BEGUN: set[object] = set()
 _LOCK = Lock()
 _COUNTER = ThreadPoolExecutor(1, "counts")
@@ -168,8 +168,9 @@ def _counts(service: Service, query: catalog.Query) -> tuple[Counts | None, bool
     """Counts, some seconds old; of many tags the latest, or none and True while a thread makes the first ones."""
     key = hashkey(service.workspace, query.text, *query.filters.items(), query.projects, query.hidden)
     with _LOCK:
-        if key in _FRESH:
-            return _FRESH[key], False
+        at, latest = _MADE.get(key, (-math.inf, None))
+    if time.monotonic() < at + _COUNTED_FOR_S:
+        return latest, False
     if not service.registry.index.use(lambda index: index.has_tags(MANY)):
         return _count(service, query, key), False
     with _LOCK:
@@ -177,17 +178,18 @@ def _counts(service: Service, query: catalog.Query) -> tuple[Counts | None, bool
             _BEGUN.add(key)
             # Called back, it raises what went wrong, which is logged.
             _COUNTER.submit(_count, service, query, key).add_done_callback(Future.result)
-        return _LATEST.get(key), key not in _LATEST
+    return latest, at == -math.inf
 
 
 def _count(service: Service, query: catalog.Query, key: object) -> Counts | None:
     try:
         made = counts(query, (*EQUAL_KEYS, *RANGES), **service.here)
         with _LOCK:
-            _FRESH[key] = _LATEST[key] = made
+            _MADE[key] = time.monotonic(), made
         return made
     finally:
-        _BEGUN.discard(key)
+        with _LOCK:
+            _BEGUN.discard(key)
 
 
 def histogram(

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg import disk
-from maskreg.errors import NotFoundError, QuotaError
+from maskreg.errors import NotFoundError, QuotaError, UnavailableError
 from maskreg.ref import Ref
 from maskreg.registry.keys import write_private_key
 from maskreg.service.app import create_app
@@ -19,7 +19,7 @@ from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.jobs import work as working
 from maskreg.service.jobs.queue import COMMITTED, Claim
-from maskreg.service.jobs.work import work
+from maskreg.service.jobs.work import Reports, work
 from maskreg.signature import PrivateKey
 from maskreg.workspace.verbs.jobs import Job, JobState
 from tests.service.patching import Site
@@ -172,6 +172,18 @@ def test_an_attempt_that_dies_at_its_end_is_completed_by_the_next(
     work(site.config, again)
     assert site.queue.get(again.job.id).state is JobState.DONE
     assert site.weights(site.outputs / "team" / "patched") == site.target
+
+
+def test_a_log_goes_on_after_the_commit_and_names_none_of_the_servers_parts(site: Site) -> None:
+    submitted(site, **APPLY)
+    reports = Reports(site.queue, claim := claimed(site))
+    reports.commit()
+    reports.start("push", 8)
+    reports.say(UnavailableError("https://minio.internal:9000 does not answer"))
+    now = site.queue.get(claim.job.id)
+    site.queue.finish(claim, JobState.CANCELED)
+    assert (now.progress.phase, len(now.log)) == (COMMITTED, 4)
+    assert "minio.internal" not in str(now)
 
 
 def test_an_attempt_is_made_without_torch() -> None:
