@@ -82,6 +82,8 @@ def test_which_remote_is_meant(config: Path) -> None:
     assert next_step(caught.value) == "maskreg config set default_remote lab"
     with pytest.raises(ConfigError, match="no remote called 'moon'"):
         load(config).remote("moon")
+    with pytest.raises(ConfigError, match=r"^MASKREG_REMOTE: .*'moon'"):
+        load(config, {"MASKREG_REMOTE": "moon"}).remote()
     assert load(config).meant_remote == ""
     remove_remote(config, "lab")
     assert load(config).remote().name == load(config).meant_remote == "disk"

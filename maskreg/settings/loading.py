@@ -65,8 +65,9 @@ class Settings:
 
     def remote(self, name: str | None = None) -> Remote:
         """The remote called ``name``; without a name the default or the only one."""
+        origin = ""
         if name is None:
-            name = self.meant_remote or None
+            name, origin = self.meant_remote or None, self.origins.get("default_remote", "")
         if name is not None:
             if name in self.remotes:
                 return self.remotes[name]
@@ -77,7 +78,7 @@ class Settings:
                     raise ConfigError(fault, hint=f"write {known}, its name here")
                 raise ConfigError(fault, new_remote="NAME", new_url=name)
             parse_name(name, "remote")
-            raise unknown_remote(name, self.remotes)
+            raise unknown_remote(name, self.remotes, origin=origin)
         if not self.remotes:
             raise ConfigError("no remote is configured", new_remote="NAME", new_url="s3://BUCKET/PREFIX")
         raise ConfigError(

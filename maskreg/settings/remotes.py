@@ -99,15 +99,18 @@ def parse_name(text: str, origin: str) -> str:
     return text
 
 
-def unknown_remote(name: str, known: Iterable[str], *, can_be_added: bool = True) -> ConfigError:
-    """The error for a remote that is not configured; suggests the most similar name, or to add it where that helps."""
+def unknown_remote(name: str, known: Iterable[str], *, origin: str = "", can_be_added: bool = True) -> ConfigError:
+    """The error for a remote that is not configured; suggests the most similar name, or to add it where that helps.
+
+    ``origin``: the file or variable that names it; empty when the caller does.
+    """
     import difflib
 
     names = sorted(known)
     similar = difflib.get_close_matches(name, names, n=1)
     guess = f"; did you mean {similar[0]!r}?" if similar else ""
     return ConfigError(
-        f"there is no remote called {name!r} (known: {', '.join(names) or 'none'}){guess}",
+        f"{origin and f'{origin}: '}there is no remote called {name!r} (known: {', '.join(names) or 'none'}){guess}",
         **({"known_remotes": tuple(names)} if similar or not can_be_added else {"new_remote": name, "new_url": "URL"}),
     )
 
