@@ -63,6 +63,10 @@ def test_no_more_than_so_many_names_are_counted(full: Catalog, monkeypatch: pyte
     assert counts.total == sum(counts.values["project"].values()) == full.counts(Query(), ()).total == 3
 
 
+def test_a_catalog_knows_whether_it_has_so_many_tags(full: Catalog) -> None:
+    assert [full.has_tags(number) for number in (1, 4, 5)] == [True, True, False]
+
+
 def test_an_offset_skips_names(full: Catalog) -> None:
     for sort in COLUMN_OF_SORT:
         pages = [full.search(Query(sort=sort, limit=2, offset=offset)) for offset in (0, 2, 4)]

@@ -176,7 +176,7 @@ class JobRow(Base):
     Attributes:
         worker: who works on it; empty while it waits.
         beat: when its worker last said that it works on it.
-        log: the last lines of what its attempts said.
+        log: the last lines of its attempts.
     """
 
     __tablename__ = "service_jobs"

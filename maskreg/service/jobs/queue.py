@@ -205,7 +205,7 @@ class JobQueue:
             return _job_with(connection, claim.job.id) if kept else None
 
     def report(self, claim: Claim, progress: JobProgress, log: Collection[str]) -> None:
-        """Say how far a job is, and what its attempts said; a lost claim is ignored."""
+        """Write how far a job is, and the last lines of its log; a lost claim is ignored."""
         self._change(claim, **vars(progress), log="\n".join(log))
 
     def commit(self, claim: Claim) -> bool:

@@ -63,7 +63,7 @@ class Job(Result):
         project: whose quota it uses, and whose members see it.
         output: what it makes: the name of a checkpoint on the server, or of an artifact.
         request: what exactly it does; artifacts are pinned.
-        log: what its attempts said last, each line with its time (UTC); what ``maskreg`` prints of the same work.
+        log: the last lines of its attempts, each with its time (UTC): phases, and the notes that ``maskreg`` prints.
         attempt: how often it was begun.
         canceled_by: who stopped it, or wants it to stop; empty otherwise.
         result: what it made, and the ``root`` of the checkpoint; None unless it is done.
