@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
+from starlette.background import BackgroundTask
 
 from maskreg.artifact.layout import FILES, artifact_prefix
 from maskreg.artifact.manifest import Group, Manifest
@@ -207,7 +208,7 @@ def mask(service: Served, project: str, reference: str, principal: ProjectReader
     update = Outgoing(found)
     pieces = in_turn(safetensors_mask.pieces(update))
     header = next(pieces)
-    return _sent(ref, "-mask.safetensors", safetensors_mask.size_of(update, header), chain([header], pieces))
+    return _sent(ref, "-mask.safetensors", safetensors_mask.size_of(update, header), header, pieces)
 
 
 @router.get("/p/{project}/{reference}/artifact.tar", response_class=StreamingResponse)
@@ -217,20 +218,23 @@ def whole(service: Served, project: str, reference: str, principal: ProjectReade
     digest, head = resolved(service, ref)
     size, made = parcel(service.registry, head, digest, _file_name(ref))
     pieces = in_turn(made)
-    return _sent(ref, ".tar", size, chain([next(pieces)], pieces))
+    return _sent(ref, ".tar", size, next(pieces), pieces)
 
 
 def _file_name(ref: Ref) -> str:
     return f"{ref.project}-{ref.name}-{ref.tag}"
 
 
-def _sent(ref: Ref, ending: str, size: int, pieces: Iterable[bytes]) -> StreamingResponse:
+def _sent(ref: Ref, ending: str, size: int, first: bytes, rest: Generator[bytes]) -> StreamingResponse:
     headers = {
         "Content-Length": str(size),
         "Content-Disposition": f'attachment; filename="{_file_name(ref)}{ending}"',
         "Cache-Control": "private, no-cache",
     }
-    return StreamingResponse(pieces, headers=headers, media_type="application/octet-stream")
+    # Where the client hangs up, only a garbage collection would end the pieces, and give their turn back.
+    answer = StreamingResponse(chain([first], rest), headers=headers, media_type="application/octet-stream")
+    answer.background = BackgroundTask(rest.close)
+    return answer
 
 
 def in_turn(pieces: Iterable[bytes]) -> Generator[bytes]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import gc
 import io
 import re
 import shutil
 import tarfile
+from collections.abc import MutableMapping
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -190,6 +194,36 @@ def test_files_are_sent_to_few_at_a_time_and_turns_come_back(client: TestClient)
     assert [client.get(address).status_code for address in addresses] == [200, 200]
     for pieces in taken:
         pieces.close()
+
+
+def test_a_client_that_hangs_up_gives_its_turn_back(client: TestClient) -> None:
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": f"{OPD}/artifact.tar", "query_string": b""}
+    scope |= {"headers": [(b"host", b"localhost")], "scheme": "http", "http_version": "1.1"}
+
+    async def hang_up() -> None:
+        begun = asyncio.Event()
+
+        async def receive() -> dict[str, object]:
+            await begun.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            begun.set()
+            if message["type"] == "http.response.body":
+                await asyncio.Event().wait()  # as for a client that reads nothing
+
+        await client.app(dict(scope), receive, send)
+
+    async def hang_up_often() -> int:
+        for _ in range(4):
+            await hang_up()
+        return (await asyncio.to_thread(client.get, scope["path"])).status_code
+
+    gc.disable()
+    try:
+        assert asyncio.run(hang_up_often()) == 200
+    finally:
+        gc.enable()
 
 
 def test_what_is_too_large_names_the_command(home: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
