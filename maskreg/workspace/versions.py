@@ -109,7 +109,7 @@ class Versions:
     def _write(self, root: str, base: Checkpoint, brought: Brought) -> None:
         weights = Chained(base, brought.artifacts, with_code=self._with_code) if brought.artifacts else base
         path = self.path(root)
-        if path.is_dir() and not any(path.glob("*.safetensors")):
+        if path.is_dir() and not path.is_symlink() and not any(path.glob("*.safetensors")):
             shutil.rmtree(path)  # its weights were deleted, and a folder without any is not replaced
         write_weights(weights, base, path, self._progress)
         for weights_file in path.glob("*.safetensors"):

@@ -113,8 +113,12 @@ def test_a_tag_that_moved_back_is_followed(run: Run, reversible: bool) -> None:
         lambda weights: weights.write_bytes(weights.read_bytes()[:-1] + b"x"),
         lambda weights: weights.write_bytes(weights.read_bytes()[:-1]),
         Path.unlink,
+        # Weights that are gone behind a link in place of the folder.
+        lambda weights: (
+            weights.unlink() or weights.parent.symlink_to(weights.parent.rename(weights.parents[2] / "aside"))
+        ),
     ],
-    ids=["changed", "cut", "gone"],
+    ids=["changed", "cut", "gone", "linked"],
 )
 def test_a_changed_checkpoint_is_made_again(run: Run, change: Callable[[Path], object], restarts: bool) -> None:
     run.publish(1)
