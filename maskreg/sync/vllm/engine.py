@@ -47,6 +47,8 @@ logging.getLogger("maskreg.sync").parent = logging.getLogger("vllm")  # whose ha
 _PATIENCE_S = 5.0
 """How long a fetch at work is waited for when the server stops."""
 
+_UNPACKED = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
+
 _LOADER_FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """What a model's loader may raise on one worker, beside what all processes are told of."""
 
@@ -82,7 +84,8 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
     """Brings what a run publishes into a worker's model.
 
     Attributes:
-        served: the version whose weights the model has; None while it has the weights that it was started with.
+        served: the version whose weights the model has; None while it has the weights that it was started with, and
+            where an update failed and could not be undone.
     """
 
     # Parsed by the engine, whose errors the worker answers in its own way.
@@ -179,19 +182,24 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
             try:
                 self._together(lambda: load_weights(self.model, self.model_config, checkpoint))
             except FAILURES:
-                self._together(lambda: self._restore(versions))
+                before, self.served = self.served, None
+                self._together(lambda: self._restore(versions, before))
+                self.served = before
                 raise
         self.served = target
         if first:
             versions.event(target, time.monotonic() - begun).log()
 
-    def _restore(self, versions: NodeVersions) -> None:
-        with ExitStack() as opened:
-            if self.served is not None:
-                checkpoint = opened.enter_context(versions.opened(self.served))
-            else:
-                checkpoint = opened.enter_context(open_checkpoint(self.model_config.model))
-            load_weights(self.model, self.model_config, checkpoint)
+    def _restore(self, versions: NodeVersions, before: Version | None) -> None:
+        """Load the weights that the model had before an update that failed."""
+        try:
+            with versions.opened(before) if before else open_checkpoint(self.model_config.model) as checkpoint:
+                load_weights(self.model, self.model_config, checkpoint)
+        except (*FAILURES, *_LOADER_FAILURES) as error:
+            raise WorkerError(
+                f"the update failed and could not be undone ({error}): the model has weights of two versions",
+                hint="update to another version, or restart the server, before it answers requests",
+            ) from error
 
     def _together(self, work: Callable[[], T]) -> T:
         def told() -> T:
@@ -304,16 +312,16 @@ def load_weights(model: torch.nn.Module, model_config: Any, checkpoint: Checkpoi
     Layers that compute with what loaders write are loaded in place. vLLM's reload, which makes a layer anew and copies
     it over the one in use, is for the others: packed layers, and attention.
     """
-    layers: dict[bool, list[torch.nn.Module]] = {True: [], False: []}
+    plain, others = list[torch.nn.Module](), list[torch.nn.Module]()
     for layer in model.modules():
-        layers[_is_plain(layer)].append(layer)
-    others = SimpleNamespace(modules=lambda: layers[False])
-    initialize_layerwise_reload(others)
+        (plain if _is_plain(layer) else others).append(layer)
+    reloaded = SimpleNamespace(modules=lambda: others)  # vLLM's reload asks for no more of a model
+    initialize_layerwise_reload(reloaded)
     try:
         model.load_weights(tensors_of(checkpoint))  # type: ignore[operator]
     finally:
-        finalize_layerwise_reload(others, model_config)
-    for layer in layers[True]:
+        finalize_layerwise_reload(reloaded, model_config)
+    for layer in plain:
         # It may keep a packed copy beside the parameter, of a tied head too.
         if isinstance(method := getattr(layer, "quant_method", None), UnquantizedEmbeddingMethod):
             method.process_weights_after_loading(layer)
@@ -322,11 +330,14 @@ def load_weights(model: torch.nn.Module, model_config: Any, checkpoint: Checkpoi
 def _is_plain(layer: torch.nn.Module) -> bool:
     """Whether loaders can write to the parameters that a layer uses: none was packed or replaced after it was made."""
     method = getattr(layer, "quant_method", None)
-    has_other_method = type(method) not in (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
-    if hasattr(layer, "process_weights_after_loading") or (isinstance(method, QuantizeMethodBase) and has_other_method):
+    if isinstance(method, QuantizeMethodBase) and type(method) not in _UNPACKED:
         return False
     used, (loaded, _) = dict(layer.named_parameters(recurse=False)), get_layerwise_info(layer).restore_metadata
-    return bool(loaded) and all(name in used and _layout(used[name]) == _layout(loaded[name]) for name in loaded)
+    return (
+        bool(loaded)
+        and not hasattr(layer, "process_weights_after_loading")
+        and all(name in used and _layout(used[name]) == _layout(loaded[name]) for name in loaded)
+    )
 
 
 def _layout(tensor: torch.Tensor) -> tuple[object, ...]:
