@@ -41,11 +41,11 @@ class Numbers:
 
 
 _LOWERED = str.maketrans(RAISED, "-0123456789")
-_NOT_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_NOT_LATEX = {"[": "{[}", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 
 
 def _latex(text: str) -> str:
-    escaped = re.sub(r"[\\~^&%$#_{}]", lambda found: _NOT_LATEX.get(found[0], "\\" + found[0]), text)
+    escaped = re.sub(r"[\[\\~^&%$#_{}]", lambda found: _NOT_LATEX.get(found[0], "\\" + found[0]), text)
     # Formulas in place of the minus sign and raised digits, which the fonts of pdfTeX do not have.
     signed = escaped.replace("−", "$-$")
     return re.sub(f"[{RAISED}]+", lambda found: f"$^{{{found[0].translate(_LOWERED)}}}$", signed)
