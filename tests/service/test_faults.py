@@ -52,7 +52,7 @@ def test_clients_hear_that_the_database_is_gone_and_not_where_it_was(
     upgrade_server(url)
     workspace = Workspace(Settings.load(home=str(tmp_path)))
     service = Service(workspace, None, accounts_in(url), ("*",))
-    with TestClient(create_app(service)) as client, closing(service):
+    with closing(service), TestClient(create_app(service)) as client:
         assert client.get("/api/v1/whoami", headers=headers(ADMIN)).status_code == 200
         with closed_to_all(postgres, url):
             for path, accept in (("/api/v1/whoami", "*/*"), ("/readyz", "*/*"), ("/", "text/html")):
