@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from maskreg.checkpoint.roles import Selection
 from maskreg.disk import filling, replacing
@@ -16,7 +16,7 @@ from maskreg.version import __version__
 from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import sources_if_any
 from maskreg.workspace.verbs.compare import MaskOptions, named_mask, spec_and_source
-from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened, split_options
 
 if TYPE_CHECKING:
     from maskreg.analysis.papers import TableBeside
@@ -57,19 +57,31 @@ class Report(Result):
     intersections: tuple[Mapping[str, Any], ...]
 
 
+class ReportOptions(MaskOptions, total=False):
+    """What of masks is shown, and what was measured of the update before.
+
+    Attributes:
+        analysis: the geometry of the update, as ``analyze`` stored it; by default the artifact that is named like
+            the mask with ``-analysis``, if there is one.
+        trajectory: how the update grew, as ``trajectory`` returned it.
+        papers: papers whose tables stand beside the analysis: ``comp``, ``dssu``, ``geo``, ``pnt`` or ``sub``.
+    """
+
+    analysis: ArtifactLike | None
+    trajectory: Mapping[str, Any] | None
+    papers: Sequence[str]
+
+
 def report(
     artifact: ArtifactLike,
     out: str | Path,
     *,
     against: Sequence[ArtifactLike] = (),
-    analysis: ArtifactLike | None = None,
-    trajectory: Mapping[str, Any] | None = None,
-    papers: Sequence[str] = (),
     plots: str | Path | None = None,
     force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
-    **options: Unpack[MaskOptions],
+    **options: Unpack[ReportOptions],
 ) -> Report:
     """Write a page about a mask: where it lies, beside what rounding alone would move, and what it shares.
 
@@ -80,16 +92,10 @@ def report(
     Args:
         against: other masks to compare it with; ``"team/run:step-*"`` stands for all tags that match it. Fifteen
             at most.
-        analysis: the geometry of the update, as ``analyze`` stored it; by default the artifact that is named like
-            the mask with ``-analysis``, if there is one.
-        trajectory: how the update grew, as ``trajectory`` returned it.
-        papers: papers whose tables stand beside the analysis: ``comp``, ``dssu``, ``geo``, ``pnt`` or ``sub``.
         plots: a folder for every plot as SVG and PNG, light and dark, and as PDF, with its table as CSV and LaTeX; for
             what masks share as SVG alone.
     """
-    from maskreg.artifact.analysis import read_analysis
     from maskreg.reports.findings import gather
-    from maskreg.reports.geometry import geometry_of, trajectory_of
     from maskreg.reports.page import elements_of, page, plots_of
     from maskreg.reports.pictures import export
     from maskreg.reports.theme import require_libraries
@@ -101,23 +107,20 @@ def report(
         raise UsageError(f"{plots} is the page already", hint="give the plots a folder of their own")
     if plots and Path(plots).is_file():
         raise OutputExistsError(plots, reason="and is not a folder", hint=f"write {Path(plots).with_suffix('')}-plots")
-    spec, find = spec_and_source(options)
+    counted, measured = split_options(options, MaskOptions, ReportOptions)
+    spec, find = spec_and_source(cast("MaskOptions", counted))
     with opened(workspace) as space:
         named = space.find(artifact)
         items = (named, *map(space.find, expanded(space, against, without=named.ref)))
         mask, *others = (named_mask(space, item) for item in items)
-        stored = _analysis(space, named, analysis)
-        document = None if stored is None else read_analysis(stored.artifact)
-        geometry = None if stored is None or document is None else geometry_of(stored.name, document)
-        beside = _beside(papers, named, document)
-        growth = None if trajectory is None else trajectory_of(trajectory)
+        shown = _measured(space, named, **measured)
         written = b""
         with filling(Path(out), lambda: len(written), what="the page"), replacing(Path(out), force=force) as file:
             side, without = named.artifact.manifest.source, "; the page says nothing of rounding"
             for attempt in sources_if_any(space, side, required=spec.require_source, without=without, **find):
                 with attempt as checkpoint:
                     counts = gather(mask, others, checkpoint, spec, progress=progress)
-            findings = replace(counts, geometry=geometry, trajectory=growth, papers=beside)
+            findings = replace(counts, **shown)
             progress.start("draw the plots", 0)
             drawn = plots_of(findings)
             written = page(findings, __version__, drawn).encode()
@@ -145,6 +148,26 @@ def _result(findings: Findings, path: Path, plots: Sequence[Path]) -> Report:
         tuple(picture.to_json() for picture in findings.consensus),
         tuple(asdict(each) for each in findings.intersections),
     )
+
+
+def _measured(
+    space: Workspace,
+    mask: Named,
+    analysis: ArtifactLike | None = None,
+    trajectory: Mapping[str, Any] | None = None,
+    papers: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Fields of the findings that come from earlier measurements."""
+    from maskreg.artifact.analysis import read_analysis
+    from maskreg.reports.geometry import geometry_of, trajectory_of
+
+    stored = _analysis(space, mask, analysis)
+    document = None if stored is None else read_analysis(stored.artifact)
+    return {
+        "geometry": None if stored is None or document is None else geometry_of(stored.name, document),
+        "trajectory": None if trajectory is None else trajectory_of(trajectory),
+        "papers": _beside(papers, mask, document),
+    }
 
 
 def _beside(papers: Sequence[str], mask: Named, document: Mapping[str, Any] | None) -> tuple[TableBeside, ...]:
