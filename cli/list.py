@@ -22,6 +22,9 @@ from .output import Output, told
 from .table import UNLIMITED, columns_of, table, width
 from .values import RANGE, IntegerType
 
+FIELDS = ("ref", *(name for name in COLUMNS if name not in ("at", "rlvr_against")), "created")
+"""Every field, by the name that ``--columns`` and ``--sort`` take."""
+
 
 def _column_options(function: Any) -> Any:
     """An option for each column that is searched by: a text, a choice of kinds, or a range."""
@@ -51,7 +54,7 @@ def _column_options(function: Any) -> Any:
 @click.option("--sort", default="created", metavar="KEY[:asc|desc]", help="Sort key, such as density:asc [created].")
 @click.option("--limit", type=IntegerType(0), help="Maximum number of results.")
 @click.option("--remote", help="List a remote, not the local registry.")
-@click.option("--columns", metavar="FIELD,...", help="Fields to show, in this order.")
+@click.option("--columns", metavar="FIELD,...", help=f"Fields to show, in this order, of: {', '.join(FIELDS)}.")
 @click.option("--strict", is_flag=True, help="Read every name, except on a server; exit with 65 if one is left out.")
 @click.pass_obj
 def command(
@@ -72,10 +75,6 @@ def command(
     out, with a note on stderr.
 
     LO..HI is a range that includes both ends. Leave one out for no bound: 0.4.. is 0.4 or more, ..0.6 is 0.6 or less.
-
-    Fields: ref, project, name, tag, digest, kind, family, method, license, description, rule, exact, density,
-    ffn_density, ffn_share, ffn_lift, rlvr_overlap, nnz, numel, params, size, source_root, source_hub, target_root, by,
-    created.
     """
     key, _, order = sort.partition(":")
     if order not in ("", "asc", "desc"):
@@ -118,9 +117,6 @@ def command(
         first = entries.left_out[0].error
         raise DataError(f"{counted(len(entries.left_out), 'name')} left out", hint=first.hint, **first.facts)
 
-
-FIELDS = ("ref", *(name for name in COLUMNS if name not in ("at", "rlvr_against")), "created")
-"""Every field, by the name that ``--columns`` and ``--sort`` take."""
 
 DEFAULT = ("ref", "digest", "kind", "family", "method", "density", "ffn_lift", "rlvr_overlap", "size", "created")
 """The columns of a list for which none were chosen."""

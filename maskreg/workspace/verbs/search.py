@@ -129,8 +129,8 @@ def search(
             name.
         strict: read the latest entry of every tag too, so that ``left_out`` has each one that is damaged; a service
             answers from its index.
-        **filters: what columns have to match: a text for ``project``, ``family``, ``method``, ``license`` and ``kind``
-            (``mask``, ``delta``, ``baseline`` or ``analysis``), a range for ``density``, ``ffn_density``,
+        **filters: what columns have to match: a text for ``project``, ``family``, ``method``, ``license``, ``kind``
+            (``mask``, ``delta``, ``baseline`` or ``analysis``) and ``signed`` (``yes`` or ``no``), a range for ``density``, ``ffn_density``,
             ``ffn_share``, ``ffn_lift`` and ``rlvr_overlap``.
 
     Raises:
