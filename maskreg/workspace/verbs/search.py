@@ -130,8 +130,8 @@ def search(
         strict: read the latest entry of every tag too, so that ``left_out`` has each one that is damaged; a service
             answers from its index.
         **filters: what columns have to match: a text for ``project``, ``family``, ``method``, ``license``, ``kind``
-            (``mask``, ``delta``, ``baseline`` or ``analysis``) and ``signed`` (``yes`` or ``no``), a range for ``density``, ``ffn_density``,
-            ``ffn_share``, ``ffn_lift`` and ``rlvr_overlap``.
+            (``mask``, ``delta``, ``baseline`` or ``analysis``) and ``signed`` (``yes`` or ``no``), a range for
+            ``density``, ``ffn_density``, ``ffn_share``, ``ffn_lift`` and ``rlvr_overlap``.
 
     Raises:
         UsageError: a filter that does not exist or is empty, an unknown sort key, an empty range or a negative limit.
