@@ -207,9 +207,9 @@ def _keeps_disappearing(store: Store, digest: Digest, *, marked: bool) -> TryAga
     fault = f"objects of {digest.short} keep disappearing from {store.url}"
     if marked:
         hint = "wait for it to end, then run the same command again"
-        return TryAgainError(f"{fault}: a garbage collection is running", hint=hint)
+        return TryAgainError(f"{fault}: a garbage collection is running", hint=hint, marked=True)
     other = "something else deletes them, such as a lifecycle rule of the bucket"
-    return TryAgainError(f"{fault}, and no garbage collection has marked them: {other}", hint=ASK)
+    return TryAgainError(f"{fault}, and no garbage collection has marked them: {other}", hint=ASK, marked=False)
 
 
 def _wait_for_markers(store: Store, digest: Digest, deadline: float) -> bool:

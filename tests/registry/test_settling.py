@@ -51,8 +51,8 @@ def do_gc(store: Store, grace: timedelta = NOW) -> Garbage:
 def expire_markers(store: MemoryStore) -> None:
     """Time goes by for those who died on other machines."""
     for info in list(store.list(RUNS)):
-        data, modified = store._objects[info.key]
-        store._objects[info.key] = data, modified - 2 * LIFE
+        data, modified = store.objects[info.key]
+        store.objects[info.key] = data, modified - 2 * LIFE
 
 
 def assert_sound(store: Store) -> None:
@@ -267,7 +267,7 @@ def test_a_push_that_never_sees_its_objects_blames_the_lists(
     here: Registry, do: Callable[[Registry, Store], object]
 ) -> None:
     store = orphan(here)
-    with pytest.raises(UnavailableError, match="does not list it: its listing is stale"):
+    with pytest.raises(UnavailableError, match=r"/manifest\.json"):
         do(here, behind(store, last=10**9))
     assert not live(store)
 
@@ -280,7 +280,7 @@ def test_a_push_whose_objects_are_deleted_under_it_says_whether_a_collection_doe
             super().put(key, data)
             self.store.delete([artifact_prefix(made[1]) + "tensors.json"])
 
-    with pytest.raises(TryAgainError, match="no garbage collection has marked them"):
+    with pytest.raises(TryAgainError, check=lambda error: not error.facts["marked"]):
         do_push(here, Loses(MemoryStore()))
 
     class Collects(Loses):
@@ -289,7 +289,7 @@ def test_a_push_whose_objects_are_deleted_under_it_says_whether_a_collection_doe
             if key.endswith("/manifest.json"):
                 self.store.put(marker_prefix(made[1]) + "run", b"")
 
-    with pytest.raises(TryAgainError, match="a garbage collection is running"):
+    with pytest.raises(TryAgainError, check=lambda error: error.facts["marked"] is True):
         do_push(here, Collects(MemoryStore()))
 
 
@@ -355,9 +355,9 @@ def orphan(here: Registry) -> MemoryStore:
     store = MemoryStore()
     do_push(here, store)
     remove(over(store), REF)
-    for key, (data, modified) in list(store._objects.items()):
+    for key, (data, modified) in list(store.objects.items()):
         if not key.startswith("refs/"):
-            store._objects[key] = data, modified - timedelta(days=20)
+            store.objects[key] = data, modified - timedelta(days=20)
     return store
 
 

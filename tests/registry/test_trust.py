@@ -18,6 +18,7 @@ from maskreg.errors import (
     DataError,
     FormatError,
     NotAllowedError,
+    RefusedError,
     RolledBackError,
     UntrustedError,
     UsageError,
@@ -71,7 +72,7 @@ def test_who_has_the_key_writes_and_all_read(store: MemoryStore) -> None:
     assert head is not None and (head.n, head.digest, head.signer, head.registry) == (3, C, KEY.key, bob.uuid)
     assert [entry.signer for entry in bob.history(REF)] == [None, KEY.key, KEY.key]
     assert bob.audit() == []
-    assert notes == [f"team on lab is signed; from now on this machine trusts its key {KEY.key}"]
+    assert len(notes) == 1 and KEY.key in notes[0]
     assert set_to(writer(store, KEY), None).signer == KEY.key
     assert reader(store, MemoryStore()).head(REF).deleted  # type: ignore[union-attr]
 
@@ -83,17 +84,18 @@ def test_the_key_vouches_for_the_tags_that_it_found() -> None:
     bob = reader(store, MemoryStore())
     assert (bob.head(REF), bob.head(OTHER)) == (first, second)
     forge(store, 1, digest=C)
-    with pytest.raises(UntrustedError, match=f"is not signed, and {KEY.key} signs team"):
+    with pytest.raises(UntrustedError, match=KEY.key):
         reader(store, MemoryStore()).head(REF)
     assert bob.head(OTHER) == second
     store.delete([entry_key(REF, 1)])
-    with pytest.raises(UntrustedError, match=r"is gone, and had entry 1, .* when the key of team was last used"):
+    with pytest.raises(UntrustedError) as caught:
         reader(store, MemoryStore()).head(REF)
+    assert caught.value.key == entry_key(REF, 1)
 
 
 def test_our_own_clients_write_nothing_without_the_key(store: MemoryStore) -> None:
     for registry in (writer(store, None), writer(store, EVES), reader(store, MemoryStore())):
-        with pytest.raises(NotAllowedError, match=f"team on lab is signed with {KEY.key}") as caught:
+        with pytest.raises(NotAllowedError, match=KEY.key) as caught:
             set_to(registry, A)
         assert next_step(caught.value) == (
             "maskreg key import FILE; where the key is: maskreg key export team FILE --remote lab"
@@ -123,11 +125,11 @@ def redirected(store: Store) -> None:
 
 
 ATTACKS: list[tuple[Callable[[Store], None], str]] = [
-    (unsigned, f"entry 4, {A.short} by eve@evil at .* is not signed, and {KEY.key} signs team"),
-    (signed_by_another_key, f"is signed with {EVES.key}, and {KEY.key} signs team since"),
-    (stripped, "is not signed"),
-    (unsigned_with_our_name, f"is not what {KEY.key.short} signed"),
-    (redirected, f"is not what {KEY.key.short} signed"),
+    (unsigned, f"{A.short}.* eve@evil .*{KEY.key}"),
+    (signed_by_another_key, f"{EVES.key}.*{KEY.key}"),
+    (stripped, KEY.key),
+    (unsigned_with_our_name, f"{KEY.key.short} "),
+    (redirected, f"{KEY.key.short} "),
 ]
 
 
@@ -139,8 +141,7 @@ def test_a_writer_without_the_right_is_refused(store: MemoryStore, attack: Calla
     for read in (bob.head, bob.live, bob.resolve, bob.history):
         with pytest.raises(UntrustedError, match=said) as caught:
             read(REF)
-    assert caught.value.message.startswith(f"{REF} on lab: ")
-    assert f"maskreg key sign {REF} --remote lab" in next_step(caught.value)
+    assert caught.value.facts == {"unsigned": REF, "remote": "lab"}
     assert caught.value.message in {error.message for error in bob.audit()}
     assert caught.value.message in {error.message for error in bob.audit(REF)}
     with pytest.raises(UntrustedError, match=said):
@@ -160,7 +161,7 @@ def test_what_was_refused_is_not_remembered(store: MemoryStore) -> None:
 
 def test_who_has_the_key_can_sign_what_another_user_wrote(store: MemoryStore) -> None:
     unsigned(store)
-    with pytest.raises(NotAllowedError, match="its private key is not on this machine"):
+    with pytest.raises(NotAllowedError, match=KEY.key):
         vouch(reader(store, MemoryStore()), REF)
     assert vouch(writer(store, KEY), REF).n == 5
     head = reader(store, MemoryStore()).head(REF)
@@ -179,13 +180,13 @@ def test_an_entry_of_another_tag_is_refused(store: MemoryStore) -> None:
     for n in (1, 2, 3):
         store.delete([entry_key(REF, n)])
     store.put(entry_key(REF, 1), other)
-    with pytest.raises(CorruptError, match="the entry inside is number 1 of team/qwen3-8b-rlvr/v3"):
+    with pytest.raises(CorruptError, match=f"{entry_key(REF, 1)}.* {OTHER.path}"):
         reader(store, MemoryStore()).head(REF)
     # With the names of this tag it is not what was signed.
     store.put(entry_key(REF, 1), other)
     forge_other = {**row, "name": REF.name, "digest": A, "registry": Registry(store).uuid}
     store.put(entry_key(REF, 1), sealed(forge_other))
-    with pytest.raises(UntrustedError, match=f"is not what {KEY.key.short} signed"):
+    with pytest.raises(UntrustedError, match=f"{KEY.key.short} "):
         reader(store, MemoryStore()).head(REF)
 
 
@@ -196,11 +197,13 @@ def test_an_entry_of_another_registry_is_refused() -> None:
         set_to(writer(store, KEY), digest)
     assert reader(nas, MemoryStore()).head(REF).digest == B  # type: ignore[union-attr]
     copy(lab, nas, "refs/")
-    with pytest.raises(UntrustedError, match=f"was signed for another registry, {Registry(lab).uuid}"):
+    with pytest.raises(UntrustedError, match=Registry(lab).uuid) as caught:
         reader(nas, MemoryStore()).head(REF)
+    assert caught.value.key == entry_key(REF, 1)
     copy(lab, nas, KEYS)
-    with pytest.raises(UntrustedError, match="has a key document of another registry"):
+    with pytest.raises(UntrustedError, match=Registry(lab).uuid) as caught:
         reader(nas, MemoryStore()).head(REF)
+    assert caught.value.key == document_key("team", 1)
 
 
 # Rollback
@@ -215,14 +218,15 @@ def test_what_is_unsigned_cannot_be_accepted_and_what_was_seen_stays(store: Memo
     rotate_key(writer(store, KEY), "team", NEXT)
     forge(store, 1, by="eve@evil")
     for _ in range(2):
-        with pytest.raises(UntrustedError, match=r"by eve@evil .* is not signed"):
+        with pytest.raises(UntrustedError, match=f"eve@evil .*{NEXT.key}"):
             accept_tag(bob, REF)
     store.delete([entry_key(REF, 1)])
     for _ in range(2):
-        with pytest.raises(UntrustedError, match="is gone"):
+        with pytest.raises(UntrustedError):
             accept_tag(bob, REF)
-    with pytest.raises(RolledBackError, match="went back: this machine has seen entry 3"):
+    with pytest.raises(RolledBackError) as caught:
         bob.head(REF)
+    assert caught.value.key == entry_key(REF, 3)
 
 
 # A service
@@ -295,12 +299,12 @@ def test_a_registry_in_the_place_of_another_needs_the_key_that_was_trusted() -> 
     reader(store, memory).head(REF)
     for signer in (NEXT, None):
         replace_by(signer)
-        with pytest.raises(RolledBackError, match="another registry"):
+        with pytest.raises(RolledBackError, match="lab"):
             accept_tag(reader(store, memory), REF)
         for _ in range(2):
-            with pytest.raises(UntrustedError, match="another registry"):
+            with pytest.raises(UntrustedError, match="lab"):
                 accept_registry(reader(store, memory))
-        with pytest.raises(RolledBackError, match="another registry"):
+        with pytest.raises(RolledBackError, match="lab"):
             reader(store, memory).head(REF)
     # The owner began anew, and signs with the same key.
     replace_by(KEY)
@@ -335,7 +339,7 @@ def test_another_key_is_refused_by_a_reader_with_a_pin(store: MemoryStore, attac
     configured.trust.configured = {"team": KEY.key}
     attack(store)
     for bob in (reader(store, memory), configured):
-        with pytest.raises(UntrustedError, match=f"has the key {EVES.key}, and {KEY.key}, which") as caught:
+        with pytest.raises(UntrustedError, match=f"{EVES.key}.*{KEY.key}") as caught:
             bob.head(REF)
         trust = f"maskreg key trust team {EVES.key} --remote lab"
         if bob is configured:
@@ -352,10 +356,10 @@ def test_a_key_without_a_handover_is_taken_on_purpose_only(store: MemoryStore) -
     ada.trust.configured = {"team": NEXT.key}
     set_to(ada, A)
     for known in (memory, MemoryStore()):
-        with pytest.raises(UntrustedError, match="did not hand over to it"):
+        with pytest.raises(UntrustedError, match=f"{NEXT.key}.*{KEY.key}"):
             reader(store, known).head(REF)
         bob = reader(store, known)
-        with pytest.raises(UntrustedError, match=f"has the key {NEXT.key} .* and not {EVES.key}"):
+        with pytest.raises(UntrustedError, match=f"{NEXT.key} .*{EVES.key}"):
             trust_key(bob, "team", EVES.key)
         trust_key(bob, "team", NEXT.key)
         assert reader(store, known).head(REF).digest == A  # type: ignore[union-attr]
@@ -366,13 +370,15 @@ def test_keys_that_are_gone_are_missed(store: MemoryStore) -> None:
     reader(store, memory).head(REF)
     configured.trust.configured = {"team": KEY.key}
     no_key(store)
-    with pytest.raises(UntrustedError, match=f"lost key document 1; this machine trusts {KEY.key}"):
+    with pytest.raises(UntrustedError, match=KEY.key) as caught:
         reader(store, memory).head(REF)
-    with pytest.raises(UntrustedError, match=f"has no key, and {KEY.key} is configured"):
+    assert caught.value.facts["new_key"] == "KEY"
+    with pytest.raises(UntrustedError, match=KEY.key):
         configured.head(REF)
     # Without a memory, that there are signatures is what tells.
-    with pytest.raises(UntrustedError, match="is signed, and the project has no key"):
+    with pytest.raises(UntrustedError) as caught:
         reader(store, MemoryStore()).head(REF)
+    assert caught.value.facts == {"unsigned": REF, "remote": "lab"}
 
 
 def test_a_replaced_key_signs_nothing_any_more(store: MemoryStore) -> None:
@@ -385,13 +391,13 @@ def test_a_replaced_key_signs_nothing_any_more(store: MemoryStore) -> None:
     assert bob.head(REF).digest == C  # type: ignore[union-attr]
     set_to(writer(store, NEXT), A)
     assert bob.head(REF).signer == NEXT.key  # type: ignore[union-attr]
-    assert notes[1:] == [f"the key of team on lab is {NEXT.key} now; {KEY.key.short} signed that"]
-    with pytest.raises(NotAllowedError, match=f"signed with {NEXT.key}"):
+    assert len(notes) == 2 and NEXT.key in notes[1]
+    with pytest.raises(NotAllowedError, match=NEXT.key):
         set_to(writer(store, KEY), B)
     unsigned(store)
     forge(store, 5, KEY, registry=bob.uuid)
     for known in (memory, MemoryStore()):
-        with pytest.raises(UntrustedError, match=f"is signed with the replaced key {KEY.key}, and {NEXT.key} signs"):
+        with pytest.raises(UntrustedError, match=f"{KEY.key}.*{NEXT.key}"):
             reader(store, known).head(REF)
 
 
@@ -401,9 +407,10 @@ def test_a_key_document_that_went_back_is_refused(store: MemoryStore) -> None:
     reader(store, memory).head(REF)
     configured.trust.configured = {"team": NEXT.key}
     store.delete([document_key("team", 2)])
-    with pytest.raises(UntrustedError, match=f"lost key document 2; this machine trusts {NEXT.key}, key 2"):
+    with pytest.raises(UntrustedError, match=NEXT.key) as caught:
         reader(store, memory).head(REF)
-    with pytest.raises(UntrustedError, match=f"has the key {KEY.key}, and {NEXT.key}, which is configured"):
+    assert caught.value.key == document_key("team", 2)
+    with pytest.raises(UntrustedError, match=f"{KEY.key}.*{NEXT.key}"):
         configured.head(REF)
 
 
@@ -419,7 +426,7 @@ def test_a_key_of_another_owner_cannot_be_made_ones_own(store: MemoryStore) -> N
     store.put(document_key("team", 2), sealed(stolen))
     bob = reader(store, MemoryStore())
     bob.trust.configured = {"team": KEY.key}
-    with pytest.raises(CorruptError, match=f"it is not signed by the key that it names, {KEY.key.short}"):
+    with pytest.raises(CorruptError, match=f"{document_key('team', 2)}.*{KEY.key.short}"):
         bob.head(REF)
 
 
@@ -433,14 +440,15 @@ def test_two_who_make_a_key_at_once_do_not_both_win() -> None:
     ada, bob = writer(store, KEY), writer(store, NEXT)
     ada.trust.documents("team"), bob.trust.documents("team")
     ada.trust.extend("team", KEY, [], by="ada")
-    with pytest.raises(ConflictError, match=f"ada gave it {KEY.key.short}"):
+    with pytest.raises(ConflictError, match=KEY.key.short):
         bob.trust.extend("team", NEXT, [], by="bob")
 
 
 def test_a_forged_tag_is_not_vouched_for_by_the_next_key(store: MemoryStore) -> None:
     unsigned(store)
-    with pytest.raises(UntrustedError, match=r"entry 4, .* is not signed"):
+    with pytest.raises(UntrustedError) as caught:
         rotate_key(writer(store, KEY), "team", NEXT)
+    assert caught.value.key == entry_key(REF, 4)
     assert Registry(store).trust.log.numbers() == {"team": 1}
 
 
@@ -452,9 +460,9 @@ def test_the_pin_is_kept_and_its_damage_told(store: MemoryStore) -> None:
     prefix = f"{TRUSTED}{Registry(store).uuid}/team/"
     assert [info.key for info in memory.list(prefix)] == [f"{prefix}{2:020d}.json"]
     memory.put(f"{prefix}{2:020d}.json", b"{}")
-    with pytest.raises(CorruptError, match="this is the key that was trusted for team") as caught:
+    with pytest.raises(CorruptError, match=prefix) as caught:
         reader(store, memory).head(REF)
-    assert "forget which key was trusted" in caught.value.hint
+    assert prefix in caught.value.hint
 
 
 def test_the_key_of_a_service_is_made_once_and_signs_for_all(tmp_path: Path) -> None:
@@ -468,11 +476,11 @@ def test_the_key_of_a_service_is_made_once_and_signs_for_all(tmp_path: Path) -> 
     assert set_to(server, A).signer == key.key
     # No store of this folder knows of the key, so nothing that serves or copies it object by object can pass it on.
     assert [info.key for info in store.list("") if "private" in info.key] == []
-    with pytest.raises(UsageError, match="is not of the store"):
+    with pytest.raises(UsageError, match=key.key.hex):
         store.get(f".private/{key.key.hex}.pem", max_bytes=MAX)
     PrivateKeys(home).path(key.key).unlink()
-    with pytest.raises(NotAllowedError, match="names a private key that is not there"):
+    with pytest.raises(RefusedError):
         service_key(home)
     (home / ".private" / "service").write_text("?")
-    with pytest.raises(FormatError, match="not the name of a key"):
+    with pytest.raises(FormatError):
         service_key(home)

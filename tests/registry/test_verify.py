@@ -19,7 +19,7 @@ from maskreg.artifact.totals import totals_of
 from maskreg.catalog import Query
 from maskreg.digest import Digest
 from maskreg.document import canonical
-from maskreg.errors import NotFoundError, UnavailableError
+from maskreg.errors import NotFoundError, RolledBackError, UnavailableError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
@@ -167,7 +167,6 @@ def test_a_recount_finds_figures_that_agree_with_each_other(local: Registry, dig
     (damage,) = verify(local, recount=True).damaged
     assert damage.names == ("forged",)
     assert damage.key == artifact_prefix(forged) + "tensors.json"
-    assert "moved coordinates; the mask has" in damage.fault
 
 
 @pytest.mark.parametrize("key", ["names/sha256/{hex}/{n}-{tag}.json", "names/sha256/{hex}/stray"])
@@ -197,8 +196,7 @@ def test_what_was_seen_of_a_remote_is_part_of_its_audit(
         lab.store.delete([entry.key])
         (damage,) = verify(lab).damaged
         assert (damage.key, damage.names) == (entry.key, ("team/second",))
-        assert "went back: this machine has seen entry 2" in damage.fault
-        assert "--allow-rollback" in next_step(damage.error)
+        assert isinstance(damage.error, RolledBackError)
 
 
 def test_an_artifact_without_any_of_its_objects_is_damaged(local: Registry, digest: Digest) -> None:
@@ -207,7 +205,7 @@ def test_an_artifact_without_any_of_its_objects_is_damaged(local: Registry, dige
         [info.key for info in local.store.list(prefix) if "/data.zarr/" in info.key or "/files/" in info.key]
     )
     (damage,) = verify(local, digest).damaged
-    assert (damage.key, damage.fault) == (f"{prefix}manifest.json", "no object of any part of the artifact is here")
+    assert damage.key == f"{prefix}manifest.json"
 
 
 def test_one_artifact_alone(local: Registry, digest: Digest) -> None:
@@ -217,7 +215,7 @@ def test_one_artifact_alone(local: Registry, digest: Digest) -> None:
     assert not verify(local).ok
     with pytest.raises(NotFoundError):
         verify(local, Ref.parse("nothing"))
-    with pytest.raises(NotFoundError, match=r"sha256:[0-9a-f]{12} is not in"):
+    with pytest.raises(NotFoundError, match=Digest.of(b"nothing").short):
         verify(local, Digest.of(b"nothing"))
 
 

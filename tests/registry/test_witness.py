@@ -50,18 +50,8 @@ def forked(store: Store) -> None:
     move(store, A)
 
 
-@pytest.mark.parametrize(
-    ("meddle", "said"),
-    [
-        (deleted, "went back: this machine has seen entry 3, .*; now it ends at entry 2"),
-        (vanished, "went back: .*; now it has no such tag"),
-        (forged, "was rewritten: .*; now that is entry 3, .* by eve@evil"),
-        (forked, "was rewritten: .*, and it ends at entry 4"),
-    ],
-)
-def test_a_log_that_does_not_go_on_is_refused(
-    remote: Remote, tmp_path: Path, meddle: Callable[[Store], None], said: str
-) -> None:
+@pytest.mark.parametrize("meddle", [deleted, vanished, forged, forked])
+def test_a_log_that_does_not_go_on_is_refused(remote: Remote, tmp_path: Path, meddle: Callable[[Store], None]) -> None:
     mine = Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")
     with Registry.remote(remote, mine) as reader, Registry.remote(remote) as stranger:
         for digest in (A, B, C):
@@ -70,10 +60,10 @@ def test_a_log_that_does_not_go_on_is_refused(
         assert reader.audit() == []
         meddle(reader.store)
         for read in (reader.head, reader.live, reader.resolve, reader.history):
-            with pytest.raises(RolledBackError, match=said) as caught:
+            with pytest.raises(RolledBackError) as caught:
                 read(REF)
         text = str(caught.value)
-        assert text.startswith(f"{REF} on lab ")
+        assert caught.value.facts == {"ref": REF, "remote": "lab"}
         assert all(part in text for part in (C.short, "ada@here", f"{last.at:%Y-%m-%d %H:%M:%S}"))
         assert entry_key(REF, 3) in {error.key for error in reader.audit()}
         assert str(caught.value) in {error.message for error in reader.audit(REF)}
@@ -89,7 +79,7 @@ def test_what_this_machine_wrote_is_remembered() -> None:
     store, memory = MemoryStore(), MemoryStore()
     written = Reader(store, memory).append(REF, A, card=Card(), after=None)
     store.delete([written.key])
-    with pytest.raises(RolledBackError, match="now it has no such tag"):
+    with pytest.raises(RolledBackError):
         Reader(store, memory).head(REF)
 
 
@@ -101,7 +91,7 @@ def test_a_link_that_is_broken_after_what_was_seen() -> None:
     for digest in (B, C):
         move(store, digest)
     edit(store, 2, by="eve@evil")
-    with pytest.raises(RolledBackError, match=r"does not continue what this machine has seen.*does not follow"):
+    with pytest.raises(RolledBackError, match=entry_key(REF, 3)):
         reader.head(REF)
 
 
@@ -145,7 +135,7 @@ def test_a_list_that_is_behind_is_no_rollback() -> None:
     Reader(store, memory).head(REF)
     behind = partial(Censored, store, "refs/", last.key.__eq__)
     assert Reader(behind(last=2), memory).head(REF) == last
-    with pytest.raises(UnavailableError, match="does not list it: its listing is stale"):
+    with pytest.raises(UnavailableError, match=last.key):
         Reader(behind(), memory).head(REF)
 
 
@@ -156,16 +146,16 @@ def test_another_registry_at_the_same_place_is_refused() -> None:
     Reader(store, memory).head(REF)
     for key in [info.key for info in store.list("")]:
         store.delete([key])
-    for now in ("now there is no registry", "now there is registry"):
-        with pytest.raises(RolledBackError, match=f"another registry than before: it was {uuid}.*{now}"):
+    for _ in range(2):
+        with pytest.raises(RolledBackError, match=uuid):
             Reader(store, memory).head(REF)
         move(store, B)
     assert [error.key for error in Reader(store, memory).audit()] == [IDENTITY]
     reader = Reader(store, memory)
-    with pytest.raises(RolledBackError, match="another registry") as caught:
+    with pytest.raises(RolledBackError) as caught:
         accept_tag(reader, REF)
     assert "maskreg remote check lab --allow-rollback" in next_step(caught.value)
-    assert "another registry" in accept_registry(reader)
+    assert uuid in accept_registry(reader)
     head = reader.head(REF)
     assert head is not None
     assert head.digest == B
@@ -179,7 +169,6 @@ def test_a_memory_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path
     assert reader.head(REF) == entry
     assert reader.head(REF) == entry
     assert len(notes) == 1
-    assert "what was seen of lab could not be remembered" in notes[0]
 
 
 def test_a_damaged_memory_says_what_to_remove() -> None:
@@ -190,7 +179,7 @@ def test_a_damaged_memory_says_what_to_remove() -> None:
     for info in list(memory.list(SEEN)):
         before = memory.get(info.key, max_bytes=MAX)
         memory.put(info.key, before.replace(b"ada", b"eve").replace(b"lab", b"bal").replace(b'"uuid":"', b'"uuid":"0'))
-        with pytest.raises(CorruptError, match="what was seen of lab") as caught:
+        with pytest.raises(CorruptError, match=info.key) as caught:
             Reader(store, memory).head(REF)
         assert not isinstance(caught.value, RolledBackError)
         assert info.key in caught.value.hint

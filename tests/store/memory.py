@@ -16,7 +16,7 @@ class MemoryStore(Store):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._objects: dict[str, tuple[bytes, datetime]] = {}
+        self.objects: dict[str, tuple[bytes, datetime]] = {}
         self.url = f"memory://{uuid4().hex}"
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
@@ -34,27 +34,27 @@ class MemoryStore(Store):
     def put(self, key: str, data: bytes) -> None:
         check_key(key)
         with self._lock:
-            self._objects[key] = bytes(data), self.clock()
+            self.objects[key] = bytes(data), self.clock()
 
     def create(self, key: str, data: bytes) -> bool:
         check_key(key)
         with self._lock:
-            if key in self._objects:
+            if key in self.objects:
                 return False
-            self._objects[key] = bytes(data), self.clock()
+            self.objects[key] = bytes(data), self.clock()
             return True
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         check_prefix(prefix)
         with self._lock:
-            rows = [(k, len(d), t) for k, (d, t) in self._objects.items() if k.startswith(prefix)]
+            rows = [(k, len(d), t) for k, (d, t) in self.objects.items() if k.startswith(prefix)]
         return (ObjectInfo(*row) for row in sorted(rows))
 
     def delete(self, keys: Iterable[str]) -> None:
         clean = [check_key(key) for key in keys]
         with self._lock:
             for key in clean:
-                self._objects.pop(key, None)
+                self.objects.pop(key, None)
 
     def close(self) -> None:
         pass
@@ -65,4 +65,4 @@ class MemoryStore(Store):
     def _find(self, key: str) -> tuple[bytes, datetime] | None:
         check_key(key)
         with self._lock:
-            return self._objects.get(key)
+            return self.objects.get(key)
