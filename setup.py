@@ -1,6 +1,6 @@
 """Compiles the kernels; everything else about the package is in pyproject.toml.
 
-The same C sources are compiled once for each set of instructions that a processor may have, and each becomes an
+The same C sources are compiled once for each set of instructions that a processor can have, and each becomes an
 extension module in maskreg/native, in CPython's stable ABI:
 
     _baseline    what every processor of the architecture has

@@ -39,7 +39,7 @@ _FORMATS = click.Choice(["slime", "skyrl", "nemo-rl", "sparse-safetensors", "saf
 @click.option("--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="With --to: a setting of it.")
 @click.option("--with-code", is_flag=True, help="Take along small files that can run code, such as .py.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
-@click.option("--force", is_flag=True, help="Replace an earlier output, or move a name that others may use.")
+@click.option("--force", is_flag=True, help="Replace an earlier output, or move a name that others might use.")
 @click.pass_obj
 def command(output: Output, /, subject: str, to: str | None, from_: str | None, **options: Any) -> None:
     """Convert an artifact to another tool's format, or back.

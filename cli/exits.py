@@ -60,7 +60,7 @@ class Failure:
     Attributes:
         code: stable upper-case identifier for programs.
         message: what went wrong.
-        hint: one runnable next step; may be empty.
+        hint: one runnable next step; can be empty.
         exit: the process's exit code.
         facts: what the error is about, as JSON values.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from maskreg.ref import Ref
 
 _PASSING = (UnavailableError, TryAgainError, NotFoundError)
-"""What may be gone at the next look: a remote that is away, a tag that is not there yet, a link on its way."""
+"""What can be gone at the next look: a remote that is away, a tag that is not there yet, a link on its way."""
 
 
 @click.command(

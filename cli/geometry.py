@@ -103,7 +103,7 @@ def trajectory(document: Mapping[str, Any], *, verbose: bool = False) -> str:
 
 
 def _columns(names: Collection[str]) -> dict[str, str]:
-    """By title, the figures of a trajectory's table; the angle of most directions, whatever their number."""
+    """By title, the figures of a trajectory's table; the angle of most directions, however many they are."""
     angles = sorted((name for name in names if name.startswith(_ANGLE)), key=_position)
     angle = {f"angle {angles[-1].removeprefix(_ANGLE)}": angles[-1]} if angles else {}
     rest = {title: name for title, name in _chosen(names).items() if not name.startswith(_ANGLE)}

@@ -123,7 +123,7 @@ def import_(output: Output, file: str) -> None:
 @_REMOTE
 @click.pass_obj
 def trust(output: Output, project: str, key: str, remote: str | None) -> None:
-    """Trust KEY as the one of PROJECT, whatever this machine trusted until now.
+    """Trust KEY as the one of PROJECT, in place of what this machine trusted until now.
 
     KEY is what its owner says it is, and not what the registry says.
     """

@@ -68,7 +68,7 @@ class Output:
     def document(self, value: object) -> None:
         """Print one JSON document, indented on a terminal."""
         self.make_room()
-        # Only ASCII, which every locale can encode; a path may hold any bytes.
+        # Only ASCII, which every locale can encode; a path can hold any bytes.
         click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
     def printed(self, result: Any) -> bool:

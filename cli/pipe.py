@@ -155,7 +155,7 @@ def _recorded(workspace: Workspace, record: Record, progress: Progress) -> Artif
     try:
         return workspace.local.artifact(digest)
     except NotFoundError:
-        # A remote's name from the pipe may be looked up in this machine's settings; an address from it is never used.
+        # A remote's name from the pipe can be looked up in this machine's settings; an address from it is never used.
         if record.remote not in workspace.settings.remotes:
             _refuse_another(workspace, record, digest)
             raise

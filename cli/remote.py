@@ -82,7 +82,7 @@ def check(output: Output, name: str | None, allow_rollback: bool) -> None:
     """Check that a remote can do what a registry needs.
 
     Tries put, get, list, delete and create-only writes on NAME, or on the default remote, and opens its catalog. One
-    that may only be read is fine for pull, and said to be read-only. Another registry than the one that was there
+    that can only be read is fine for pull, and said to be read-only. Another registry than the one that was there
     before is refused.
     With --allow-rollback it is taken, and so is every tag whose log went back; each is listed.
     """

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=IntegerType(0, 64), help="Jobs to work on at a time [1]; 0 leaves them to other servers.")
 @click.option("--sources", multiple=True, metavar="DIR", help="Folder of checkpoints for jobs to read (repeatable).")
 @click.option("--outputs", default="", metavar="DIR", help="Folder where jobs write checkpoints, as PROJECT/NAME.")
-@click.option("--job-time", type=DURATION, default="6h", show_default=True, help="How long a job may take.")
+@click.option("--job-time", type=DURATION, default="6h", show_default=True, help="How long a job can take.")
 @click.option("--rate", type=IntegerType(0), default=500, help="Requests a second of an account; 0: any number [500].")
 @click.option("--oidc-issuer", default="", metavar="URL", help="OpenID provider that people sign in with.")
 @click.option("--oidc-client-id", default="", metavar="ID", help="What the provider calls this server.")

@@ -170,11 +170,11 @@ def rm(output: Output, refs: tuple[Ref, ...], dry_run: bool) -> None:
 
 
 @cache.command(example="maskreg cache prune --max-size 50GB --dry-run")
-@click.option("--max-size", default="", metavar="SIZE", help="What it may take [default: the setting cache_size].")
+@click.option("--max-size", default="", metavar="SIZE", help="Its limit [default: the setting cache_size].")
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.pass_obj
 def prune(output: Output, max_size: str, dry_run: bool) -> None:
-    """Remove what was pulled longest ago, until the cache is no larger than it may be."""
+    """Remove what was pulled longest ago, until the cache is within its limit."""
     limit = parse_size(max_size, "--max-size") if max_size else None
     _tell_pruned(output, verbs.cache.prune_cache(max_bytes=limit, dry_run=dry_run, workspace=workspace(output)))
 

@@ -56,7 +56,7 @@ def table(
         for row in cells:
             if not stacked:
                 line = _line(row, widths, [*range(labels), *columns], right)
-                # A second line of titles may have nothing over these columns.
+                # A second line of titles can have nothing over these columns.
                 lines += [line] if line else []
                 continue
             above = (" " * _GAP).join(cell for cell in row[:labels] if cell)

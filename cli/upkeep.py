@@ -48,7 +48,7 @@ def gc(output: Output, /, dry_run: bool, remote: str | None, **options: Any) -> 
         where = f" --remote {remote}" if remote else ""
         raise TryAgainError(
             f"this run stood still while it deleted {listed([d.short for d in report.overtaken])}, and was taken for "
-            "dead: a client that pushed them meanwhile may lack objects",
+            "dead: a client that pushed them meanwhile might lack objects",
             hint=f"maskreg verify --all{where}",
         )
 

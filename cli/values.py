@@ -164,7 +164,7 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 WEIGHT = Parsed("ref=w", lambda text: (_pair(text)[0], _number(_pair(text)[1])))
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-FORCE = click.option("--force", is_flag=True, help="Move a name that others may use; its history keeps what it was.")
+FORCE = click.option("--force", is_flag=True, help="Move a name that others might use; its history keeps what it was.")
 """The option of commands that give a new artifact a name."""
 
 PAPERS = ("comp", "dssu", "geo", "pnt", "sub")

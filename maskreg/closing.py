@@ -7,11 +7,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """A context manager that closes itself, whatever happens in the ``with``."""
+    """A context manager that closes itself, also when the ``with`` fails."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held; may be called twice."""
+        """Release what is held; can be called twice."""
 
     def __enter__(self) -> Self:
         return self

@@ -90,7 +90,7 @@ def short_key(text: str) -> int:
 
 
 def fingerprint_root(tensors: Iterable[tuple[str, str, tuple[int, ...], str]]) -> str:
-    """Identity of a whole checkpoint: sha256 over its tensors, whatever their order or sharding.
+    """Identity of a whole checkpoint: sha256 over its tensors, in any order or sharding.
 
     Returns ``sha256:`` and 64 hex digits.
     """

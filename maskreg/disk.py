@@ -3,13 +3,13 @@
 A registry's folder is made for its owner alone (:func:`make_root`), and what is made inside has the permissions of the
 folder that it is in (:func:`make_folder`, :func:`new_file`)::
 
-    registry 0700                     folders 0700, files 0600, whatever the umask
+    registry 0700                     folders 0700, files 0600 under any umask
     registry 0755, umask 022          0755, 0644: others read, as the folder allows
     registry 2770 or 0775 (a group)   2770, 0660: the group writes, even with umask 022; never the world
 
 Usually a written byte is copied into a page of the page cache, which the system has to find, account for and later
 write to the disk. With ``O_DIRECT`` the disk fetches it from the program's own memory, which takes a twentieth of the
-CPU time and no page cache. The system asks for whole pages: of the file, and of the memory. A piece of data may begin
+CPU time and no page cache. The system asks for whole pages: of the file, and of the memory. A piece of data can begin
 and end anywhere, so its whole pages are written directly, and both ends through the page cache::
 
     pages of the file    |        |        |        |        |
@@ -197,7 +197,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _make_shared(folder: Path, mode: int, shared: int) -> None:
-    # The umask may take the group's bits, and what others make inside before they are back would never have them. So
+    # The umask can take the group's bits, and what others make inside before they are back would never have them. So
     # the folder gets its name last. The rename replaces an empty folder, which another process has just made alike.
     draft = _draft_of(folder)
     with _making:
@@ -255,7 +255,7 @@ def nearest_existing(path: Path) -> Path:
 
 
 def barrier(path: Path) -> Path:
-    """The first folder of ``path`` that this process may not enter, or the last part of ``path`` that exists."""
+    """The first folder of ``path`` that this process cannot enter, or the last part of ``path`` that exists."""
     path = path.absolute()
     last = Path(path.anchor)
     for part in (*reversed(path.parents), path):
@@ -268,7 +268,7 @@ def barrier(path: Path) -> Path:
 
 
 def is_read_only(folder: Path) -> bool:
-    """Whether nothing may be created in a folder."""
+    """Whether nothing can be created in a folder."""
     return not _may(folder, os.W_OK | os.X_OK)
 
 
@@ -377,7 +377,7 @@ class DirectFile:
         self._write(first + written, data[head + written :])
 
     def _write_direct(self, offset: int, data: memoryview) -> int:
-        """Write whole pages; returns how many bytes of them, which may be fewer."""
+        """Write whole pages; returns how many bytes of them, which can be fewer."""
         done = 0
         while self._direct is not None and done < len(data):
             try:
@@ -431,7 +431,7 @@ def _open_direct(path: Path, handle: int) -> int | None:
     try:
         return os.open(path, os.O_WRONLY | os.O_CLOEXEC | flag)
     except OSError as error:
-        # A umask may leave a file that is open for writing, and cannot be opened so again.
+        # A umask can leave a file that is open for writing, and cannot be opened so again.
         if error.errno not in (*_REFUSALS, errno.EACCES):
             raise
         return None

@@ -54,7 +54,7 @@ class MaskregError(Exception):
 
     Attributes:
         code: stable upper-case identifier of the class, such as ``DIGEST_MISMATCH``.
-        hint: what helps, in words that hold for every reader; may be empty.
+        hint: what helps, in words that hold for every reader; can be empty.
         facts: what the error is about, by name: ``ref``, ``digest``, ``remote`` (empty for the local registry),
             ``part``, ``project``... Of a request that other options would mend, ``options`` has them by name.
     """
@@ -219,7 +219,7 @@ class QuotaError(CannotCreateError, code="QUOTA_EXCEEDED"):
 
 
 class TryAgainError(MaskregError, code="TRY_AGAIN"):
-    """Another process was faster or holds a lock; the same command may work in a moment."""
+    """Another process was faster or holds a lock; the same command can work in a moment."""
 
 
 class RateLimitedError(TryAgainError, code="RATE_LIMITED"):
@@ -259,7 +259,7 @@ class ImmutableTagError(NotAllowedError, code="TAG_IMMUTABLE"):
 
 
 class WorkerError(MaskregError, code="WORKER_FAILED"):
-    """A process of a training run or of a cluster that crashed, or raised an exception that may be a bug."""
+    """A process of a training run or of a cluster that crashed, or raised an exception that might be a bug."""
 
 
 class ConfigError(MaskregError, code="CONFIG"):
@@ -276,7 +276,7 @@ def _plain(value: object) -> object:
         return plain_facts(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    # A reference or a digest may be a str of its own kind.
+    # A reference or a digest can be a str of its own kind.
     return value if value is None or type(value) in (bool, int, float) else str(value)
 
 

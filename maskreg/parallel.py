@@ -38,9 +38,9 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 def available_cpus(groups: Path = _GROUPS, root: Path = _ROOT) -> int:
-    """CPUs that this process may use, at least 1.
+    """CPUs that this process can use, at least 1.
 
-    A container on a machine of 64 CPUs may run on all of them and still get the time of two: ``docker run --cpus 2``
+    A container on a machine of 64 CPUs can run on all of them and still get the time of two: ``docker run --cpus 2``
     sets no affinity mask but a quota. More threads than that only wait for each other.
     """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -164,7 +164,7 @@ class DaemonPool:
         return future
 
     def close(self) -> None:
-        """Let the threads end after what was submitted; may be called twice."""
+        """Let the threads end after what was submitted; can be called twice."""
         self._end()
 
 
@@ -203,7 +203,7 @@ TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
 
 BATCH_NUMEL = 1 << 18
-"""Elements that small tasks which are handed to a thread together may have: a sixteenth of a block."""
+"""Elements that small tasks which are handed to a thread together can have: a sixteenth of a block."""
 
 BATCH_TASKS = 256
 """Small tasks that are handed over together at most."""
@@ -213,7 +213,7 @@ MAX_DEFAULT_JOBS = 16
 
 
 def worker_count(jobs: int | None) -> int:
-    """Threads to use: ``jobs``, or as many as this process may use CPUs, at most 16."""
+    """Threads to use: ``jobs``, or as many as this process can use CPUs, at most 16."""
     if jobs is None:
         return min(MAX_DEFAULT_JOBS, available_cpus())
     if jobs < 1:
@@ -284,7 +284,7 @@ def ordered(
 
         sizes 4M 4M 64 64 64 4M     ->  [4M] [4M] [64 64 64] [4M]
 
-    ``tasks``: may be a generator that reads from disk. ``in_flight``: size of the window; default ``jobs + 2``.
+    ``tasks``: can be a generator that reads from disk. ``in_flight``: size of the window; default ``jobs + 2``.
     ``size``: elements of a task; tasks go together up to :data:`BATCH_NUMEL`. Without, each task goes alone.
     """
     room = in_flight or jobs + 2

@@ -132,7 +132,7 @@ class ShortDigest:
     Attributes:
         digits: 4 to 64 hex digits.
         label: the name that was written before ``@``; None when there was none.
-        name: the name that the text may be as well, when it is digits alone; a name that exists goes first.
+        name: the name that the text can be as well, when it is digits alone; a name that exists goes first.
     """
 
     digits: str
@@ -205,7 +205,7 @@ class Card:
     readme: str = ""
 
     def checked(self) -> Card:
-        """This card, if it may be written."""
+        """This card, if it can be written."""
         texts = [(k, getattr(self, k), _WORD_CHARS) for k in ("family", "method", "license")]
         texts.append(("description", self.description, _DESCRIPTION_CHARS))
         for key, value in self.meta.items():

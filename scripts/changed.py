@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.repository import IMPORTED_AS, ROOT, dotted, imports, module_graph, modules, room, room_of
 
 SHAPE = ("tests/test_architecture.py",)
-"""Runs whatever has changed."""
+"""Runs after any change."""
 
 DOCUMENTATION = ("tests/test_docs.py", "tests/test_site.py")
 REPOSITORY = "tests/test_release.py"

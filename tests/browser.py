@@ -13,7 +13,7 @@ import pytest
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 QUIET = (
-    "--no-sandbox",  # root may not have one, and the pages are our own
+    "--no-sandbox",  # root has none, and the pages are our own
     "--disable-gpu",
     "--no-first-run",
     "--disable-background-networking",

@@ -90,7 +90,7 @@ def run(text: str, folder: Path, environment: Mapping[str, str], programs: Path 
     done = subprocess.run(
         ["bash", "-c", "\n".join(lines)],
         cwd=folder,
-        # Compiled once, as where people have installed it, whatever the machine says.
+        # Compiled once, as where people have installed it, on every machine.
         env={**os.environ, **environment, "PATH": path, "COLUMNS": "100", "PYTHONDONTWRITEBYTECODE": ""},
         stdout=subprocess.PIPE,
         text=True,

@@ -49,7 +49,7 @@ Graph = Mapping[str, Iterable[str]]
 @cache
 def tracked() -> tuple[Path, ...]:
     """Every tracked file that exists, relative to the repository."""
-    # The files may belong to another user than the one who tests, as in a container.
+    # The files can belong to another user than the one who tests, as in a container.
     git = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"]
     names = subprocess.run(git, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     return tuple(Path(name) for name in names if name and (ROOT / name).exists())

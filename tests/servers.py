@@ -91,7 +91,7 @@ class S3Server(ABC):
         return f"http://127.0.0.1:{self.port}"
 
     def env(self) -> dict[str, str]:
-        """The environment with which any S3 client finds the server and may use it."""
+        """The environment with which any S3 client finds the server and can use it."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
@@ -161,7 +161,7 @@ class S3Server(ABC):
 class SeaweedFS(S3Server):
     """SeaweedFS; it checks signatures, checksums and conditions as S3 does.
 
-    There are two accounts: one that may do everything, and one that may list and read.
+    There are two accounts: one that can do everything, and one that can list and read.
     """
 
     reader_key = "readerkey"

@@ -48,7 +48,7 @@ HOMES = {
     **{name: {"service"} for name in ("authlib", "cachetools", "fastapi", "httpx2", "joserfc", "markdown_it")},
     **{name: {"service"} for name in ("nh3", "opentelemetry", "prometheus_client", "pydantic", "starlette", "uvicorn")},
 }
-"""The only rooms that may import these; whatever is not here may be imported anywhere."""
+"""The only rooms that can import these; a package that is not here can be imported anywhere."""
 
 
 MAX_LINES = 700
@@ -65,7 +65,7 @@ MANY_PARAMETERS = {
     "maskreg.live.triton_leaves._hash",
     *("maskreg.train.optim.triton_kernels.accumulate", "maskreg.train.optim.triton_kernels.adamw"),
 }
-"""Functions that may take more: a Triton kernel takes pointers and sizes one by one."""
+"""Functions that can take more: a Triton kernel takes pointers and sizes one by one."""
 
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|NotImplementedError)\b|@pytest\.mark\.(skip|xfail)\b")
@@ -109,7 +109,7 @@ def test_contributing_shows_the_rooms() -> None:
 
 def test_other_packages_are_imported_where_they_are_at_home() -> None:
     wrong = [
-        f"{path}:{line} imports {top}, which only {sorted(HOMES[top])} may"
+        f"{path}:{line} imports {top}, which only {sorted(HOMES[top])} can"
         for path in PRODUCT
         for name, line in imports(path)
         if (top := name.partition(".")[0]) in HOMES and room(path) not in HOMES[top]

@@ -1,4 +1,4 @@
-"""Tokens of services: where they are kept, who may read them, and which URL gets them."""
+"""Tokens of services: where they are kept, who can read them, and which URL gets them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_token_is_kept_in_a_file_that_only_its_owner_can_read() -> None:
     assert token_for(URL) == "mr_abc_secret"
     path.chmod(0o640)
     for use in (token_for, forget):
-        with pytest.raises(NotAllowedError, match="others may read it") as caught:
+        with pytest.raises(NotAllowedError, match="others can read it") as caught:
             use(URL)
         assert caught.value.hint == f"chmod 600 {path}"
 

@@ -136,7 +136,7 @@ def test_what_compose_runs_serves(
     person.run(*here(services["upgrade"]["command"]))
     with serving(person, *(arg for arg in args if not arg.startswith("--port"))) as server:
         assert server.said["token"]
-        # Its processes may still be starting.
+        # Its processes might still be starting.
         assert httpx2.get(f"{server.said['url']}/readyz", timeout=60).status_code == 200
 
 

@@ -93,7 +93,7 @@ def test_what_a_page_tells_to_type_runs(
         upload(server, ROOT / "demo" / "target", environment["BUCKET"], "run/step-60")
         environment["CATALOG_URL"] = postgres.new_database()
     if "maskreg serve" in text:
-        # Another server may have the port that the page names.
+        # Another server might have the port that the page names.
         (port,) = free_ports(1)
         text = text.replace("maskreg serve ", f"maskreg serve --port {port} ").replace("8470", str(port))
     run(text, folder, environment, request.getfixturevalue("programs"))
@@ -149,7 +149,7 @@ PROGRAMS = {
     *("cd", "curl", "docker", "git", "kubectl", "mkdocs", "pg_dump", "pg_restore", "printf", "python", "python3"),
     *("vllm", "."),
 }
-"""Programs besides our own that a page may tell people to run."""
+"""Programs besides our own that a page can tell people to run."""
 
 
 def _check_line(line: str) -> None:

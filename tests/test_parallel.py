@@ -1,4 +1,4 @@
-"""Threads that keep an order and a bound, and how many CPUs a process may use."""
+"""Threads that keep an order and a bound, and how many CPUs a process can use."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def group(root: Path, path: str, **files: str) -> None:
 
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which this process may run on 64 CPUs."""
+    """A machine on which this process can run on 64 CPUs."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
 
 

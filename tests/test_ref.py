@@ -96,7 +96,7 @@ def test_the_shortest_text() -> None:
 FILLERS = [*"\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0", *map(chr, (*range(0xFE00, 0xFE10), 0xE0100, 0xE01EF))]
 
 
-def test_whatever_a_terminal_obeys_or_hides_is_escaped_and_refused() -> None:
+def test_all_that_a_terminal_obeys_or_hides_is_escaped_and_refused() -> None:
     unseen = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
     for character in (*unseen, *FILLERS):
         assert printable(f"a{character}b") == f"a{ascii(character)[1:-1]}b"

@@ -1,4 +1,4 @@
-"""What a release needs: one version, a changelog that names it, and valid files for those who build, cite and check."""
+"""What a release needs: one version, a changelog that names it, and valid files to build, cite and check with."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _started(folder: Path, path: Path) -> subprocess.Popen[str]:
         program = folder / "bin" / name
         program.write_text(_PROGRAM.format(cold=cold, python=sys.executable, here=__file__, socket=path, name=name))
         program.chmod(0o755)
-    # Without its folder on the path: a test's file may have the name of a package that transformers looks for.
+    # Without its folder on the path: a test's file can have the name of a package that transformers looks for.
     argv = [sys.executable, "-P", __file__, str(path)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder), "OMP_NUM_THREADS": "1"}
     server = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True)
@@ -144,7 +144,7 @@ def _run(connection: socket.socket) -> None:
 
 
 def _obey(connection: socket.socket) -> None:
-    # The main thread may wait in a call that only a signal of its own interrupts.
+    # The main thread can wait in a call that only a signal of its own interrupts.
     main = threading.main_thread().ident
     assert main is not None
     while signals := connection.recv(1):

@@ -1,7 +1,7 @@
 """How much the figures of an overlap vary when rows and columns move together: two-way clustered standard errors.
 
 A figure is a smooth function of the 2x2 tables of all classes. Each coordinate changes it by its *influence*, the
-figure's derivative by the coordinate's cell. If coordinates of one row, or of one column, may depend on each other in
+figure's derivative by the coordinate's cell. If coordinates of one row, or of one column, can depend on each other in
 any way, and others do not, then (Cameron, Gelbach and Miller, J. Bus. Econ. Stat. 29, 2011)::
 
     variance = sum over rows of (influence of the row)^2 + the same over columns - the same over coordinates
@@ -64,7 +64,7 @@ _NONE: Floats = np.zeros((0, 0))
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Covariances of the sums over a group of tensors, by what may depend on each other.
+    """Covariances of the sums over a group of tensors, by what can depend on each other.
 
     Attributes:
         names: of the sums; the other arrays are ``[len(names), len(names)]``.

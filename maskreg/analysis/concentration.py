@@ -47,7 +47,7 @@ def top_energies(blocks: Blocks, numel: int, shares: Sequence[float] = SHARES) -
         second pass, of the border alone: the same by lower bits, of which the class that does not fit is one magnitude
 
     Of that magnitude as many coordinates count as fit. Which of them is no question: they have one energy. Memory is
-    two histograms, whatever the tensor's size.
+    two histograms for a tensor of any size.
     """
     upper = _Histogram.of((_bits(block) >> np.uint32(16), block) for block in blocks())
     borders = [upper.border(count_of(share, numel)) for share in shares]

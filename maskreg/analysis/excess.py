@@ -88,7 +88,7 @@ Z95 = 1.959963984540054
 """Standard errors on each side of a figure that a 95 % interval covers."""
 
 FEWEST = 10
-"""Coordinates below which an overlap is an anecdote, whatever its chance, and has no interval."""
+"""Coordinates below which an overlap is an anecdote at any chance, and has no interval."""
 
 Interval = tuple[float, float]
 
@@ -99,7 +99,7 @@ class Excess:
 
     All are None where the null is undefined, for a ``reason``. Intervals are of 95 %, and None where rows and columns
     were not counted, or fewer than ``FEWEST`` coordinates are expected and shared. ``sd`` is for independent
-    coordinates, ``standard_error`` if rows and columns may move together; ``deviations`` are over the latter where
+    coordinates, ``standard_error`` if rows and columns can move together; ``deviations`` are over the latter where
     there is one.
     """
 

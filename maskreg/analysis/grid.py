@@ -1,7 +1,7 @@
 """Two masks counted by class in every row and every column of a matrix, on packed bits.
 
 Rows and columns move together: what a weight's input and output do moves all weights of their column and row. So a null
-of independent coordinates is too narrow, and row and column are what an overlap may come from. Everything that is said
+of independent coordinates is too narrow, and row and column are what an overlap can come from. Everything that is said
 about that follows from these counts; no coordinate is kept::
 
     codes  .5 .5 .7      A  1 0 1      B  1 0 0      cells  3 0 1      rows[.5]     (neither, A, B, both) = 1 0 0 1
@@ -75,7 +75,7 @@ class Lines:
         return np.array(sorted(self._by_class), np.int64)
 
     def make_room(self, classes: Counts) -> None:
-        """Begin to count classes; those that are counted already may be among them."""
+        """Begin to count classes; those that are counted already can be among them."""
         new = [number for number in classes.tolist() if number not in self._by_class]
         while len(self) > 1 and CELLS * len(self) * (len(self._by_class) + len(new)) > MAX_COUNTS:
             self._halve()

@@ -1,7 +1,7 @@
 """Many masks beside each other: a matrix of headrooms, answers that hold for all pairs together, and their order.
 
 Each pair's answer is wrong in up to 5 % of cases, so two wrong answers are expected among 45 pairs. Holm's
-correction (Scand. J. Stat. 6, 1979) keeps the chance that any of them is wrong below 5 %, whatever depends on what. It
+correction (Scand. J. Stat. 6, 1979) keeps the chance that any of them is wrong below 5 % under any dependence. It
 takes the answers from the surest on, and each has to be surer than the next::
 
     p of 4 pairs      .0001   .004   .03    .6

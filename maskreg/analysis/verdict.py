@@ -20,7 +20,7 @@ those to opposite sides from opposite ones::
 
     P(both flip) = (min(s, t) + max(0, s + t - 1)) / 2        max(0, s + t - 1) <= s t <= min(s, t)
 
-So whatever the sizes are, and whatever they depend on, the overlap is at least halfway between what is expected without
+So for any sizes, and any dependence between them, the overlap is at least halfway between what is expected without
 that, the sum of all s t, and the smallest of masks of these sizes, and at most halfway to the largest: what the start
 explains is at most half of the headroom, ``HIDDEN``. Steps of one size reach that where few coordinates flip; Gaussian
 ones reach 29 %. Where the start is not known to lie on the grid, a verdict has to hold beyond it.
@@ -57,7 +57,7 @@ RARE = 1e-4
 """How rare an overlap has to be under a null, besides."""
 
 LEVEL = 0.05
-"""How often an answer may be given where it does not hold: what a 95 % interval leaves."""
+"""How often an answer can be given where it does not hold: what a 95 % interval leaves."""
 
 HIDDEN = 0.5
 """The largest share of the headroom that a common start off the bf16 grid explains."""
@@ -65,7 +65,7 @@ HIDDEN = 0.5
 RULE = (
     "more means: under every null that decides, the 95 % interval of the headroom lies above the smallest effect that "
     "matters, and chance gives such an overlap less than once in 10,000 times; less, the same below zero; rows and "
-    "columns of a matrix may move together; half of the headroom counts as chance unless one of the runs is known to "
+    "columns of a matrix can move together; half of the headroom counts as chance unless one of the runs is known to "
     "have started at the source, bit for bit"
 )
 """The criterion behind every verdict."""
@@ -147,7 +147,7 @@ class Asked:
     Attributes:
         smallest: the smallest headroom that matters.
         start: whether the source is what training of one of them started from.
-        relation: why the masks are alike whatever was trained; empty for masks of their own.
+        relation: why the masks are alike apart from training; empty for masks of their own.
     """
 
     smallest: float = SMALLEST
@@ -264,7 +264,7 @@ def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B"), asked:
 
 
 def explained_share(figures: OverlapFigures, asked: Asked) -> float:
-    """The share of the headroom that a start off the grid may explain: 0 where a run is known to start on it."""
+    """The share of the headroom that a start off the grid can explain: 0 where a run is known to start on it."""
     return HIDDEN if with_source(figures) and asked.start != "yes" else 0.0
 
 

@@ -76,7 +76,7 @@ class GrowingArray:
         rows = self._pending[: self._filled]
         if not self._shards and self._compress:
             self._compressed = len(pack_frame(rows, 1)) < _WORTH_COMPRESSING * rows.size
-        # The array may still grow, but a shard that is not its last has chunks of one size.
+        # The array might still grow, but a shard that is not its last has chunks of one size.
         layout = ArrayLayout(self._name, max(self.length, self._filled // self._row_bytes), self._compressed)
         self._storer.put(layout, self._shards, self._pending, self._filled)
         self._shards += 1
@@ -151,7 +151,7 @@ class StoredArray:
             if chunk is not None:
                 self._chunks.move_to_end(number)
                 return chunk
-        # Without the lock: two threads may decode the same chunk, but none waits for a chunk that it does not need.
+        # Without the lock: two threads can decode the same chunk, but none waits for a chunk that it does not need.
         chunk = self._decoded(stored(number % self.layout.chunks_per_shard))
         with self._lock:
             self._chunks[number] = chunk

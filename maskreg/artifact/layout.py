@@ -85,7 +85,7 @@ class ArrayForm(NamedTuple):
     Attributes:
         part: that they belong to; empty for all parts.
         row: the shape of a row.
-        compressible: whether chunks may be Zstandard frames.
+        compressible: whether chunks can be Zstandard frames.
     """
 
     part: str
@@ -104,7 +104,7 @@ ARRAYS: Mapping[str, ArrayForm] = {
     "whole": ArrayForm("delta", "uint8"),
     "reverse_whole": ArrayForm("reverse", "uint8"),
 }
-"""Every array that an artifact may have."""
+"""Every array that an artifact can have."""
 
 
 _ITEM_BYTES = {"uint8": 1, "uint64": 8}
@@ -150,7 +150,7 @@ class ArrayLayout:
 
     @cached_property
     def chunk_rows(self) -> int:
-        """Rows of a chunk; the last one may have fewer."""
+        """Rows of a chunk; the last one can have fewer."""
         first_shard = min(self.length, SHARD_BYTES // self.row_bytes)
         return max(1, -(-first_shard // self.chunks_per_shard))
 

@@ -1,6 +1,6 @@
 """The manifest of an artifact: parsed and checked, and written in canonical form.
 
-Keys that no struct here has are ignored: a later minor version may add some, and the digest covers them.
+Keys that no struct here has are ignored: a later minor version can add some, and the digest covers them.
 
 A *link* is a delta that stands on another artifact, whose target is its source. A training run that publishes its
 weights again and again makes a chain of links. Each names the artifact that it stands on as its parent, so the digest

@@ -95,7 +95,7 @@ class _Table:
 def load_tensors(data: bytes) -> tuple[Tensor, ...]:
     """Parse ``tensors.json`` (its digest was checked before); rows are counted before one of them is parsed.
 
-    Unknown keys are ignored: a later minor version may add some, and the digest covers them.
+    Unknown keys are ignored: a later minor version can add some, and the digest covers them.
     """
     if data.count(b"{") > LIMITS.tensors + 1:
         raise LimitError(f"{_KEY}: more than {LIMITS.tensors} rows")

@@ -101,7 +101,7 @@ class ArtifactWriter:
                 tensor.waiting.clear()
 
     def add_leaves(self, source: LeafHashes | None, target: LeafHashes | None) -> None:
-        """The next leaf hashes of the open tensor, for either side or both; may be called per block."""
+        """The next leaf hashes of the open tensor, for either side or both; can be called per block."""
         tensor = self._current()
         for leaves, new in ((tensor.source_leaves, source), (tensor.target_leaves, target)):
             if new is not None:

@@ -407,7 +407,7 @@ class BucketPath:
     def _entry(self) -> Entry | None:
         if not self.key:
             return None
-        # The credentials may not reach what lies beside a checkpoint, and it may be much.
+        # The credentials might not reach what lies beside a checkpoint, and it can be much.
         if not self.bucket.knows(self.parent.key) and self.bucket.folder(self.key):
             return Entry(None)
         return self.bucket.folder(self.parent.key).get(self.name)

@@ -27,10 +27,10 @@ TOGETHER_BYTES = 1 << 20
 """A request for less waits for its neighbors."""
 
 GAP_BYTES = 1 << 14
-"""Neighbors may lie so far apart; what lies between is fetched too."""
+"""Neighbors can lie so far apart; what lies between is fetched too."""
 
 HELD_BYTES = 256 << 20
-"""Answers of one file that may wait to be read; beyond that the oldest is dropped."""
+"""Answers of one file that can wait to be read; beyond that the oldest is dropped."""
 
 
 class _Request:

@@ -286,7 +286,7 @@ def move_damaged(url: str) -> Path | None:
     return moved
 
 
-# The latest recording counts, even one older than the row: an artifact may be dropped and indexed again.
+# The latest recording counts, even one older than the row: an artifact can be dropped and indexed again.
 _OF_REFERENCE = and_(MEASUREMENTS.c.metric == RLVR_OVERLAP, MEASUREMENTS.c.by_group == "")
 
 
@@ -351,7 +351,7 @@ def matches(connection: Connection, query: Query) -> list[SearchResult]:
 def _selects(query: Query, dialect: str) -> Iterator[Select[Any]]:
     live = _live(query, dialect, COLUMNS).limit(query.limit).offset(query.offset or None)
     by, after = column(COLUMN_OF_SORT[query.sort]), query.after
-    # Databases return ties in any order, which may differ from call to call.
+    # Databases return ties in any order, which can differ from call to call.
     named: Any = after and tuple_(*_KEY) > tuple_(after.ref.project, after.ref.name, after.ref.tag)
     if by.nullable and query.descending and query.limit is not None and not query.offset:
         if after is None or after.value is not None:

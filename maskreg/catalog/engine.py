@@ -30,7 +30,7 @@ LOCK_SECONDS = 30
 """How long PostgreSQL waits for another's lock."""
 
 CONNECT_SECONDS = 10
-"""How long a PostgreSQL server may take to answer."""
+"""How long a PostgreSQL server can take to answer."""
 
 SILENCE: Mapping[str, int] = {
     "keepalives_idle": 30,
@@ -211,7 +211,7 @@ def _server_url(url: str) -> URL:
     try:
         return make_url(url).set(drivername="postgresql+psycopg")
     except (ArgumentError, ValueError):
-        # Not chained: the text that could not be parsed may hold a password.
+        # Not chained: the text that could not be parsed can hold a password.
         raise ConfigError("the catalog's URL is malformed", hint=f"write {_KINDS}") from None
 
 

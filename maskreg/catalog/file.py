@@ -4,7 +4,7 @@ For one machine with several processes:
 
 * WAL on local disks: readers see the last commit while one process writes, and no reader waits.
 * ``BEGIN IMMEDIATE`` for a transaction that will write. With the default (deferred) BEGIN, a transaction that reads
-  first and writes later fails at once with SQLITE_BUSY when another process committed in between, whatever the
+  first and writes later fails at once with SQLITE_BUSY when another process committed in between, under any
   timeout; one that takes the write lock first waits its turn::
 
       A: BEGIN; SELECT n        B: BEGIN IMMEDIATE; UPDATE n; COMMIT        A: UPDATE n -> SQLITE_BUSY_SNAPSHOT
@@ -125,8 +125,8 @@ def sqlite_uri(path: Path) -> str:
     """The URI to open an absolute ``path`` with: read and write if possible, else read only.
 
     A read-only user cannot create the ``-shm`` file that WAL needs, so a file at rest is opened ``immutable``, without
-    any locking. While a writer is at work that would be wrong: the newest rows may still be in ``-wal``, or
-    ``-journal`` may hold pages to roll back. Then the file is opened ``mode=ro``, which uses the writer's files.
+    any locking. While a writer is at work that would be wrong: the newest rows can still be in ``-wal``, or
+    ``-journal`` can hold pages to roll back. Then the file is opened ``mode=ro``, which uses the writer's files.
     """
     name = "file:" + quote(str(path))
     if writable(path):

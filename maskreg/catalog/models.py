@@ -33,7 +33,7 @@ SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 
 
 class Words(TypeDecorator[str]):
-    """Text that compares and sorts byte by byte, whatever the locale of the server."""
+    """Text that compares and sorts byte by byte under any locale of the server."""
 
     impl = Text
     cache_ok = True

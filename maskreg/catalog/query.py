@@ -127,7 +127,7 @@ class Column(NamedTuple):
     Attributes:
         name: of the field, the column and the filter.
         type: in Python, without None.
-        nullable: an artifact may lack the value; then it never matches a range.
+        nullable: an artifact can lack the value; then it never matches a range.
         help: one sentence for options and documents.
         by: how a query filters and sorts by it.
         table: where it is: ``refs`` or ``artifacts``.

@@ -2,7 +2,7 @@
 
 What a search text is compared with: the beginnings of the words of a name, its project, family and description.
 
-A text is split at spaces, and what is left may begin to match wherever a letter or digit follows none::
+A text is split at spaces, and what is left can begin to match wherever a letter or digit follows none::
 
     QWEN3-8B-run-07     qwen3-8b-run-07    8b-run-07    run-07    07
     "8b-r" matches, "3-8b" does not

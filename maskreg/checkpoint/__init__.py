@@ -1,4 +1,4 @@
-"""Checkpoints of models, whatever their format: read span by span, written whole or not at all."""
+"""Checkpoints of models in any format: read span by span, written whole or not at all."""
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.opening import FORMATS, open_checkpoint

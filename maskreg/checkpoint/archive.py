@@ -44,7 +44,7 @@ _NAMES = re.compile(
     r"torch\._tensor _rebuild_from_type_v2|torch\.serialization _get_layout|"
     r"torch\.distributed\.(device_mesh|_mesh_layout|tensor[.\w]*) \w+"
 )
-"""What a pickle may name: tensors, parts of tensors, dictionaries. Of these, torch allows fewer."""
+"""What a pickle can name: tensors, parts of tensors, dictionaries. Of these, torch allows fewer."""
 
 _PROTOCOL = 2
 DTYPES = {
@@ -148,7 +148,7 @@ def _loaded(part: _Part, document: str, *, parts: bool) -> Any:
 
 
 class _Part(io.RawIOBase):
-    """A part of a file, as zipfile and torch read it: never more at once than a directory may have."""
+    """A part of a file, as zipfile and torch read it: never more at once than a directory can have."""
 
     def __init__(self, file: OpenFile, start: int, size: int) -> None:
         self.size, self._file, self._start, self._at = size, file, start, 0

@@ -1,7 +1,7 @@
 """The contract of checkpoint formats: named tensors to read span by span.
 
-A format is a file of this room and one line in :data:`maskreg.checkpoint.opening.FORMATS`. What is made of checkpoints,
-whatever their format, is written as safetensors: :mod:`maskreg.checkpoint.plan`, :mod:`maskreg.checkpoint.writer`.
+A format is a file of this room and one line in :data:`maskreg.checkpoint.opening.FORMATS`. What is made of checkpoints
+in any format is written as safetensors: :mod:`maskreg.checkpoint.plan`, :mod:`maskreg.checkpoint.writer`.
 """
 
 from __future__ import annotations

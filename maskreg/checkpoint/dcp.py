@@ -37,7 +37,7 @@ NAMES = re.compile(
     r"torch\.distributed\.checkpoint\.filesystem _StorageInfo|torch \w+|torch\.serialization _get_layout|"
     r"pathlib(\._local)? \w+|collections OrderedDict|(builtins|__builtin__) getattr"
 )
-"""What the metadata may name. Python 3.11.0 to 3.11.3 pickle a member of an enum by ``getattr``."""
+"""What the metadata can name. Python 3.11.0 to 3.11.3 pickle a member of an enum by ``getattr``."""
 
 
 class _Location(NamedTuple):

@@ -7,7 +7,7 @@ holding it. ``pread`` takes its offset as an argument, so any number of threads 
 
 Beside the weights lie small files, which travel with a checkpoint, and other weights, which never do. Some small files
 can run code on the machine that loads the checkpoint. Loaders run two kinds, when they are told to trust it: Python
-files, and what a JSON document names under ``auto_map`` or ``custom_pipelines``, which may be a Python file beside it
+files, and what a JSON document names under ``auto_map`` or ``custom_pipelines``, which can be a Python file beside it
 or in any repository of the hub. Chat templates are no code in this sense: loaders render them in a sandbox.
 """
 
@@ -69,10 +69,10 @@ class OpenFile(Protocol):
         """At least one byte from ``offset`` on, in memory that is not written to; None where only ``fill`` reads."""
 
     def expect(self, offset: int, size: int) -> int:
-        """Say that these bytes are read soon, so that they may be fetched meanwhile; how many are on their way."""
+        """Say that these bytes are read soon, so that they can be fetched meanwhile; how many are on their way."""
 
     def close(self) -> None:
-        """Close it; no other thread may still be reading. May be called twice."""
+        """Close it, while no other thread reads. Can be called twice."""
 
 
 def in_folder(folder: Location) -> AbstractContextManager[None]:
@@ -189,7 +189,7 @@ class Files:
         return self._opened[path]
 
     def close(self) -> None:
-        """Close all files; may be called twice."""
+        """Close all files; can be called twice."""
         self._release()
 
 
@@ -239,7 +239,7 @@ class StoredCheckpoint(Checkpoint):
         return () if self._companions is None else other_weights(self._companions, self._own)
 
     def close(self) -> None:
-        """Release file handles; no other thread may still be reading."""
+        """Release file handles, while no other thread reads."""
         self._files.close()
 
 
@@ -266,7 +266,7 @@ def is_small_file(name: str) -> bool:
 
 
 def check_small_file(name: str, size: int) -> None:
-    """Refuse a file that may not be written beside a checkpoint."""
+    """Refuse a file that must not be written beside a checkpoint."""
     if not is_small_file(name):
         raise FormatError(f"not a file that travels with a checkpoint: {shown(name)}")
     if size > LIMITS.small_file_bytes:
@@ -304,7 +304,7 @@ def other_weights(directory: Location, own: frozenset[str]) -> tuple[str, ...]:
 
 
 _KEYS = ("auto_map", "custom_pipelines")
-# A key may be written with escapes: "\u0061uto_map". All its characters are below 256.
+# A key can be written with escapes: "\u0061uto_map". All its characters are below 256.
 _SIGNS = (*(key.encode() for key in _KEYS), rb"\u00")
 
 

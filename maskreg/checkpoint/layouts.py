@@ -104,7 +104,7 @@ def is_torch(path: Location) -> bool:
 
 
 def state_dicts(folder: Location) -> list[Location]:
-    """The one file or index of a state dict in a folder, or all that may be one."""
+    """The one file or index of a state dict in a folder, or all that can be one."""
     names = names_in(folder)
     for name in (TORCH_NAME, TORCH_INDEX_NAME):
         if name in names:

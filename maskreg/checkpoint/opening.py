@@ -179,7 +179,7 @@ def _open(location: BucketPath | str, download: bool) -> Checkpoint:
         return _opened(location)
     text = location
     path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises for an unknown user
-    if os.path.exists(path):  # noqa: PTH110  # Path.exists raises where a parent may not be read
+    if os.path.exists(path):  # noqa: PTH110  # Path.exists raises where a parent cannot be read
         return _opened(path, hub_identity(path))
     hub = HubId.parse(text)
     link = os.path.islink(path)  # noqa: PTH114  # Path.is_symlink raises for a name that is too long

@@ -75,7 +75,7 @@ class PendingOutput:
     Attributes:
         path: where it appears, absolute; a link of that name is replaced, never followed.
         is_file: it is one file, not a directory.
-        weights: pattern of the weight files; only a directory with such a file may be replaced.
+        weights: pattern of the weight files; only a directory with such a file can be replaced.
         names: files that a directory will have; of folders in it, the name and ``/``.
         sources: resolved paths that it must not replace.
         force: replace an earlier output.
@@ -99,11 +99,11 @@ class PendingOutput:
         self.work = self.path.parent / f".{self.path.name}.maskreg-{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
 
     def begin(self, needed_bytes: int) -> None:
-        """Check that the output may appear and fits, and make the folder it goes into."""
+        """Check that the output can appear and fits, and make the folder it goes into."""
         self._check()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         clean_stale(self.path.parent)
-        # Checked again: the repair may have restored an output that a crash left moved aside.
+        # Checked again: the repair might have restored an output that a crash left moved aside.
         self._check()
         require_space(self.path.parent, needed_bytes, what="the checkpoint")
         _live.add(self.work.name)
@@ -199,7 +199,7 @@ def clean_stale(folder: Path) -> tuple[Path, ...]:
         if not match or match["host"] != _host() or _is_live(path.name, int(match["pid"])):
             continue
         out = folder / match["out"]
-        # Another run may be cleaning too, and in a shared folder not everything is ours to touch.
+        # Another run might be cleaning too, and in a shared folder not everything is ours to touch.
         with contextlib.suppress(OSError):
             if match["old"] and not os.path.lexists(out):
                 path.rename(out)

@@ -1,6 +1,6 @@
 """Pickles from outside: looked through before a library reads them, and loaded without running what they name.
 
-A pickle is a program for a small machine. It names classes and functions, calls them, and sets attributes. What may be
+A pickle is a program for a small machine. It names classes and functions, calls them, and sets attributes. What can be
 named is a short list; but also a pickle of allowed names can crash a process: the machine in C reserves memory for the
 largest index that an instruction says, and the hash of a deeply nested tuple overflows its stack. :func:`check` refuses
 both before any instruction is carried out.
@@ -66,7 +66,7 @@ def load_records(data: bytes, names: re.Pattern[str], document: str) -> Any:
 def check(data: bytes, names: re.Pattern[str], document: str, *, protocol: int) -> set[str]:
     """Refuse a pickle that names what it must not, or would overflow the machine that reads it.
 
-    ``names``: what it may name by ``GLOBAL``, as "module name". ``protocol``: the latest.
+    ``names``: what it can name by ``GLOBAL``, as "module name". ``protocol``: the latest.
 
     Returns:
         What it names.

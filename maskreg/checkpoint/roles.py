@@ -204,7 +204,7 @@ WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_
 """Parts of a name that torch.compile, FSDP and other wrappers add anywhere in it."""
 
 FRONT = frozenset({"module"})
-"""Parts that wrappers add at the front of every name; within a name they may be a model's own."""
+"""Parts that wrappers add at the front of every name; within a name they can be a model's own."""
 
 # Containers of every language model: they do not distinguish towers.
 _NEUTRAL = {"model", "base_model", "language_model", "text_model", "transformer", "gpt_neox", "decoder"}

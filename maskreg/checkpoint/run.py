@@ -78,7 +78,7 @@ def _stamps(path: Location) -> list[tuple[str, int, str]]:
     with reading(path):
         if not path.exists():
             raise NotFoundError(f"{path}: no such checkpoint")
-        # A name may hold any bytes, and JSON only characters.
+        # A name can hold any bytes, and JSON only characters.
         return [(ascii(str(file)), *_version(file)) for file in _files(path.absolute())]
 
 
@@ -86,7 +86,7 @@ def _files(path: Location, above: tuple[Location, ...] = ()) -> Iterator[Locatio
     """The files in a folder and in those below it; ``above`` are the folders that it is in, without links."""
     if not path.is_dir():
         yield path
-    elif (real := path.resolve()) not in above:  # a link may lead back up
+    elif (real := path.resolve()) not in above:  # a link can lead back up
         for entry in path.iterdir():
             yield from _files(entry, (*above, real))
 

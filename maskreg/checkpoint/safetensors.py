@@ -61,7 +61,7 @@ class Shard:
 def build_shard(file_name: str, tensors: Iterable[TensorInfo], metadata: Mapping[str, str]) -> Shard:
     """A new weight file with these tensors, in this order where it keeps every tensor aligned.
 
-    Sorting by width aligns any set of tensors: widths are powers of two, so whatever stands before an element of
+    Sorting by width aligns any set of tensors: widths are powers of two, so all that stands before an element of
     width w is a whole number of elements that are as wide or wider, and its length a multiple of w.
     """
     ordered = tuple(tensors)

@@ -77,7 +77,7 @@ class CheckpointWriter:
         return self
 
     def write(self, data: Buffer | npt.NDArray[Any]) -> None:
-        """Append the next bytes, C-contiguous and of any length: they may end within a tensor or go on into the next.
+        """Append the next bytes, C-contiguous and of any length: they can end within a tensor or go on into the next.
 
         An array's elements are written as they lie in memory.
         """

@@ -46,7 +46,7 @@ MAX_SCALE = 15
 """Largest magnitude of a scale, in half exponents."""
 
 MAX_RANK = 32
-"""Most components that a prediction may have."""
+"""Most components that a prediction can have."""
 
 MAX_FACTOR = 31
 """Largest magnitude of a factor. 32 components of 31 * 31 sum to 30,752: predictions fit 16 bits."""
@@ -113,7 +113,7 @@ class Contexts:
 
 
 class Matrix(NamedTuple):
-    """A block as rows of a matrix, for fitting scales and factors; the first and last row may be incomplete.
+    """A block as rows of a matrix, for fitting scales and factors; the first and last row can be incomplete.
 
     ``tokens``: uint8 ``[n]``, not flipped. ``column``: of the first coordinate.
     """

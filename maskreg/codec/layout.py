@@ -67,7 +67,7 @@ class ModelShape(NamedTuple):
     tables: int
 
     def fits(self, size: int) -> bool:
-        """Whether the lines may fit ``size`` bytes, a bit at least for each value: a short block claims little."""
+        """Whether the lines can fit ``size`` bytes, a bit at least for each value: a short block claims little."""
         return (self.rank + self.scaled) * (rows_of(self.grid, self.n) + self.grid.width) <= 8 * size
 
 
@@ -199,7 +199,7 @@ class Head(NamedTuple):
 
 
 def sub_block_numel(n: int, count: int) -> int:
-    """Coordinates of each of ``count`` sub-blocks but the last, which may have fewer: a multiple of 4,096."""
+    """Coordinates of each of ``count`` sub-blocks but the last, which can have fewer: a multiple of 4,096."""
     return -(-n // (count * TILE)) * TILE
 
 
@@ -244,7 +244,7 @@ class CodedHead(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Coordinates of each sub-block; the last may have fewer."""
+        """Coordinates of each sub-block; the last can have fewer."""
         return sub_block_numel(self.n, self.sub_blocks)
 
 
@@ -254,7 +254,7 @@ class Layout:
     All of it is checked except what :meth:`Head.read` checks.
 
     Attributes:
-        size: coordinates of each sub-block; the last may have fewer.
+        size: coordinates of each sub-block; the last can have fewer.
         block: uint8, the whole block.
         directory: int64 ``[sub-blocks, 2]``: words and extra bits of each.
         starts: int64 ``[sub-blocks + 1]``: the byte where each begins, and the end of the last.

@@ -173,7 +173,7 @@ CLASSES = 16
 NONE = Movers(np.empty(0, np.uint32), np.empty(0, np.uint16))
 """No movers."""
 
-_BEYOND = 4  # movers more than there are, which finding them may write
+_BEYOND = 4  # movers more than there are, which finding them can write
 
 _BUFFERS = Buffers()
 

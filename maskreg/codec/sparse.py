@@ -5,7 +5,7 @@
     with several sub-blocks  words of each (u32)
     sub-blocks               a state (u64) and words (u32)                                         movers.py
 
-Side information is short, because a block of a small matrix may have no more than some hundred bytes: no tables, and no
+Side information is short, because a block of a small matrix can have no more than some hundred bytes: no tables, and no
 lengths that follow from others.
 """
 
@@ -42,7 +42,7 @@ from maskreg.native import Library, library
 _WORD_BYTES, _ONES_BITS = 4, 5
 
 NO_ONES = 31
-"""Stored where movers of any exponent may move by more than one ULP."""
+"""Stored where movers of any exponent can move by more than one ULP."""
 
 _MODEL_BYTES = 256  # more than a model takes
 _PART_BYTES = 3_000  # least bytes of a sub-block of several, since each takes 12 more
@@ -139,7 +139,7 @@ class SparseLayout:
     """A block that was read up to its sub-blocks; all of it is checked except what :meth:`Head.read` checks.
 
     Attributes:
-        size: coordinates of each sub-block; the last may have fewer.
+        size: coordinates of each sub-block; the last can have fewer.
         block: uint8, the whole block.
         starts: int64 ``[sub-blocks + 1]``: the byte where each begins, and the end of the last.
     """

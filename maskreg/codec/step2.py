@@ -92,7 +92,7 @@ _SMALL_FEW = 8
 """In a block this small, tokens rarely make up for their tables and states, and time matters less: more are sparse."""
 
 _TINY = 1 << 10
-"""In a block this small both are tried, because tables and states of tokens may take more than they save."""
+"""In a block this small both are tried, because tables and states of tokens can take more than they save."""
 
 _FEW_ROWS = 4  # rows that change are coded alone if there is one in so many, or fewer, and as many movers in each
 

@@ -14,7 +14,7 @@ Two kernels, launched once each for all coded blocks:
 Parallelism comes from the number of sub-blocks: a launch of 256 blocks has up to 4,096.
 
 Headers, models and directories are read and checked on the CPU, by :class:`maskreg.codec.layout.Layout`. Beyond that
-the kernels trust nothing: whatever the bytes say, they read and write inside their arrays and take bounded time.
+the kernels trust nothing: for any bytes, they read and write inside their arrays and take bounded time.
 
 This module alone imports Triton, and :mod:`maskreg.codec.step2` alone imports it, when there is something to decode.
 With ``TRITON_INTERPRET=1`` in the environment Triton runs the kernels on the CPU, slowly; tests use that.
@@ -182,7 +182,7 @@ def _gather(layouts: Sequence[Layout]) -> _Arrays:
 
 def _model_row(contexts: Contexts, side_at: int) -> list[int]:
     """A row of ``models`` from the width on."""
-    # Without scales and factors the grid does not matter, and may be wider than 32 bits allow.
+    # Without scales and factors the grid does not matter, and can be wider than 32 bits allow.
     width, column = contexts.grid if contexts.scaled or contexts.rank else (1, 0)
     rows = max(contexts.row_scales.size, contexts.row_factors.shape[1])
     scaled = int(contexts.scaled)
@@ -203,7 +203,7 @@ def _tables(freqs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     size = (token - MIDDLE).abs()
     bits = torch.where(size > NEAREST, size - FEWER_BITS, 0)
     bits = torch.where(token == LITERAL, LITERAL_BITS, bits)
-    # Of a token without slots this may be 4,096, one bit too many; it is never looked up.
+    # Of a token without slots this can be 4,096, one bit too many; it is never looked up.
     first = torch.cumsum(wide, 1, dtype=torch.int32) - wide
     return of_slot, first | wide << _FREQ_SHIFT | bits << _BITS_SHIFT
 

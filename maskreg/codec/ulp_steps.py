@@ -14,7 +14,7 @@ So d counts from 4 (17 to 32 steps) to 14 (16,385 to 32,768 steps), and every ma
 is always a literal: steps are taken between magnitudes, and sign changes are too rare to deserve tokens.
 
     source 0x3F80 (1.0), target 0x3F83       step +3      token 35
-    source 0xBF80 (-1.0), target 0xBF7F      step -1      token 31: negative is toward zero, whatever the sign
+    source 0xBF80 (-1.0), target 0xBF7F      step -1      token 31: negative is toward zero for both signs
     source 0x3F80, target 0x3F94             step +20     d = 4 (17 to 32 steps), x = 20 - 16 - 1 = 3:
                                                           token 32 + 13 + 4 = 49, extra bits 3 in 4 bits
     source 0x3F80, target 0xBF80             sign change  token 63, extra bits 0xBF80

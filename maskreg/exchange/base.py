@@ -5,7 +5,7 @@ or a mask. Values come back as the target checkpoint, computed from the source w
 it the artifact that it makes of any pair.
 
 What maskreg writes beside an update lets it come back as the artifact that it was. It is one JSON text, in
-whatever place for metadata the format has; other tools skip it::
+the format's place for metadata; other tools skip it::
 
     {"schema": "maskreg.exchange/1", "digest": "sha256:...", "kind": "delta", "rule": "exact",
      "source": {"root": ..., "hub": ...}, "target": {...}, "checks": {"model.norm.weight": "32 hex digits", ...}}

@@ -1,4 +1,4 @@
-"""One process that has a model to itself, where others may be: the same calls, of which none sends anything."""
+"""One process that has a model to itself, where others can be: the same calls, of which none sends anything."""
 
 from __future__ import annotations
 

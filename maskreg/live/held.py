@@ -95,7 +95,7 @@ class _Cut:
             self._offsets.append(rest // stride if stride else 0)
             rest -= self._offsets[-1] * stride
         of_stride = {stride: dim for dim, stride in enumerate(strides) if shape[dim] > 1}
-        # A dimension of one index may be any: it is none here.
+        # A dimension of one index can be any: it is none here.
         self._dims = [of_stride[stride] if n > 1 else None for n, stride in zip(view.shape, view.stride(), strict=True)]
 
     def runs(self, indexes: list[Indexes]) -> Runs:

@@ -111,7 +111,7 @@ def links(join: Join, shapes: Mapping[str, tuple[int, ...]], model: Mapping[str,
     if join.guessed and any(target.dim() == 3 and target.shape[1] == target.shape[2] for target in targets):
         raise WrongCheckpointError(
             join.first,
-            f"{join.targets[0]} may be laid out in two ways, and its shape fits both",
+            f"{join.targets[0]} can be laid out in two ways, and its shape fits both",
             hint="pass the model itself, as made by transformers, which describes its layout",
         )
     names = [name for group in join.sources for name in group]

@@ -18,7 +18,7 @@ from maskreg.live.state import is_sharded
 T = TypeVar("T")
 
 FAILURES = (MaskregError, OSError, RuntimeError, MemoryError)
-"""What may go wrong on one process alone, and must then be known to all. Running out of GPU memory is among them."""
+"""What can go wrong on one process alone, and must then be known to all. Running out of GPU memory is among them."""
 
 
 class Processes:

@@ -10,7 +10,7 @@ tensor over two processes::
     1 1 1 1 1 1   0 0 0 1 1 1
     1 1 1 1 1 1   0 0 0 1 1 1
 
-Spans may begin anywhere in a byte of packed bits, so the mask is cut by shifting bits, without unpacking it.
+Spans can begin anywhere in a byte of packed bits, so the mask is cut by shifting bits, without unpacking it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Layout:
 
     @property
     def device(self) -> torch.device:
-        """Where those processes exchange tensors; an offloaded parameter may be elsewhere."""
+        """Where those processes exchange tensors; an offloaded parameter can be elsewhere."""
         if self.mesh is None or self.mesh.device_type == "cpu":
             return torch.device("cpu")
         return torch.device(self.mesh.device_type, torch.get_device_module(self.mesh.device_type).current_device())

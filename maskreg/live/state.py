@@ -49,7 +49,7 @@ class ModelState(Checkpoint):
         allow_surplus: bool = False,
         rank: int = 0,
     ) -> None:
-        """Find every tensor of a checkpoint in a module or its state dict, whatever wraps it; dtypes are the model's.
+        """Find every tensor of a checkpoint in a module or its state dict, wrapped or not; dtypes are the model's.
 
         ``tensors``: the model's, by name, where the model itself holds a part of each only. ``rank``: of this process,
         where several hold the model.
@@ -88,7 +88,7 @@ class ModelState(Checkpoint):
         """Nothing: the model belongs to its owner."""
 
     def moved(self, changed: Changes) -> dict[str, tuple[Positions, Bits]]:
-        """By tensor, coordinates that may have changed, as numbers among those held of it, and their bits.
+        """By tensor, coordinates that might have changed, as numbers among those held of it, and their bits.
 
         Args:
             changed: of parameters, each at least once, as ``maskreg.train.changed`` gives it. A tensor that is not one
@@ -196,7 +196,7 @@ def located(
 def _refuse_surplus(
     module: torch.nn.Module | None, tensors: Mapping[str, torch.Tensor], held_: Mapping[str, Held]
 ) -> None:
-    # A module's buffers may be surplus, such as tables that are computed; its parameters may not: they would be lost.
+    # A module's buffers can be surplus, such as tables that are computed; its parameters must not: they would be lost.
     known = {item.local.untyped_storage().data_ptr() for item in held_.values()}
     weights = tensors
     if module is not None:

@@ -64,7 +64,7 @@ def leaves_on_device(spans: Sequence[torch.Tensor]) -> list[LeafHashes]:
     What crosses the bus is an address and a length for each leaf, its hash, and leaves of :data:`SHORT_BYTES` or less.
     """
     results = [np.empty((leaf_count(span.numel()), FINGERPRINT_BYTES), np.uint8) for span in spans]
-    # Words of 8 bytes are read; a view may begin between them.
+    # Words of 8 bytes are read; a view can begin between them.
     aligned = [span if span.data_ptr() % 8 == 0 else span.clone() for span in spans]
     rows: list[tuple[int, int]] = []
     of_row: list[npt.NDArray[np.uint8]] = []
@@ -131,7 +131,7 @@ def _product(words: tl.tensor, secret: tl.tensor) -> tl.tensor:
 
 @_kernel
 def _last_words(end: tl.tensor, lane: tl.tensor, inside: tl.tensor, LANES: tl.constexpr) -> tl.tensor:
-    """The last 64 bytes of each leaf as 8 words, which may begin at any byte."""
+    """The last 64 bytes of each leaf as 8 words, which can begin at any byte."""
     byte = tl.arange(0, LANES)[None, None, :]
     at = (end[:, None, None] - 64 + 8 * lane[None, :, None] + byte).to(tl.pointer_type(tl.uint8))
     data = tl.load(at, mask=inside[:, None, None], other=0).to(tl.uint64)

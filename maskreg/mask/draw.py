@@ -193,7 +193,7 @@ class Draw(NamedTuple):
         packed = mark(Stream(self.seed, tensor), Span(first, numel, classes), self.low)
         start, stop = np.searchsorted(completed, [first, first + numel])
         places = completed[start:stop] - first
-        # Several may be in one byte.
+        # Several can be in one byte.
         np.bitwise_or.at(packed, places >> 3, np.uint8(1) << (places & 7).astype(np.uint8))
         return packed
 
@@ -343,7 +343,7 @@ class Tally:
     def _passed_over(self, groups: Counts, ratios: Floats, drawn: npt.NDArray[np.bool_]) -> bool:
         """Whether the order of q is violated across a window's edge: then the windows are too narrow.
 
-        With several classes, windows end at different q. A coordinate just above one class's window may be smaller than
+        With several classes, windows end at different q. A coordinate just above one class's window can be smaller than
         one that was drawn inside another's, and one just below larger than one that was not drawn.
         """
         quota = self._quota

@@ -106,4 +106,4 @@ class TensorMask:
 
 
 Mask = Mapping[str, TensorMask]
-"""Masks by tensor name, as a state dict holds tensors; may be loaded lazily."""
+"""Masks by tensor name, as a state dict holds tensors; can be loaded lazily."""

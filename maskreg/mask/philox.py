@@ -1,4 +1,4 @@
-"""Random words by counter: the same for a coordinate on every machine, whatever is drawn before, after or beside it.
+"""Random words by counter: the same for a coordinate on every machine, and in any order of draws.
 
 Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011),
 Philox4x32-10: a cipher of 10 rounds that turns a counter of 128 bits into four words under a key of 64 bits. The key is

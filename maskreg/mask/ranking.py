@@ -112,8 +112,8 @@ def matrices_of(shape: tuple[int, ...]) -> tuple[int, tuple[int, int]]:
 def principal(rows: Rows, shape: tuple[int, int], rank: int, size: int) -> Iterator[npt.NDArray[np.bool_]]:
     """The ``size`` coordinates with the highest scores, among equal ones the first: booleans, span by span.
 
-    Scores are compared in fp32. Another machine or number of threads may round differently, so that coordinates whose
-    scores are almost equal may change places. Values that are not finite count as 0.
+    Scores are compared in fp32. Another machine or number of threads can round differently, so that coordinates whose
+    scores are almost equal can change places. Values that are not finite count as 0.
     """
     count, width = shape
     if not size or size == count * width:

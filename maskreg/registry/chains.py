@@ -109,7 +109,7 @@ class Chains:
                 raise _circle(states[below.after], below)
             states[below.after] = link = below
             yield below
-        # A run may begin with a link that publishes its source as it is.
+        # A run can begin with a link that publishes its source as it is.
         if link.before in states and link.before != link.after:
             raise _circle(states[link.before], link)
 

@@ -60,7 +60,7 @@ from maskreg.store.entry import NAMES, BackReference, entry_key
 from maskreg.words import counted
 
 _WRITING = timedelta(hours=1)
-"""Younger back references without an entry are left: their writer may be about to write it."""
+"""Younger back references without an entry are left: their writer might be about to write it."""
 
 MANY = 10
 """A run deletes up to this many artifacts without being told to delete many, or up to half of all."""
@@ -89,7 +89,7 @@ class Collected(Result):
 
 @dataclass(frozen=True)
 class Candidate:
-    """An artifact that may be deleted; ``listing`` hashes names, sizes and times of its objects, so a change shows."""
+    """An artifact that can be deleted; ``listing`` hashes names, sizes and times of its objects, so a change shows."""
 
     report: Collected
     listing: bytes
@@ -103,7 +103,7 @@ class Candidate:
 
 @dataclass
 class Plan:
-    """All artifacts of a store, and what of them may go."""
+    """All artifacts of a store, and what of them can go."""
 
     candidates: dict[Digest, Candidate] = field(default_factory=dict)
     artifacts: int = 0  # candidates included
@@ -196,7 +196,7 @@ def check_references(registry: Registry, names: Names, plan: Plan, *, trust_list
             try:
                 ref = _listed(registry, names, reference)
             except CorruptError as error:
-                # The writer of a young one may be about to write its entry.
+                # The writer of a young one might be about to write its entry.
                 if error.key == info.key or not trust_listing:
                     is_kept = True
                     plan.kept += [error] if error.key == info.key or info.modified <= names.deadline else []
@@ -271,7 +271,7 @@ class Garbage(Result):
         debris_files: files that interrupted work left in a store that is a directory.
         debris_bytes: their size.
         dry_run: nothing was deleted.
-        damaged: tags whose latest entry cannot be read; the artifacts that they may name are kept.
+        damaged: tags whose latest entry cannot be read; the artifacts that they might name are kept.
         overtaken: artifacts of which this run deleted objects although it stood still for so long that others took it
             for dead; a client that pushed one of them meanwhile has to verify it.
         many: more than half of all artifacts and more than ten go, which a run has to be told to do.

@@ -1,6 +1,6 @@
 """Expiry: artifacts that a run has published and left behind, deleted after minutes and not after a week.
 
-An entry of the log consents: its card says the number of the version, and for how long followers may go on reading it
+An entry of the log consents: its card says the number of the version, and for how long followers can go on reading it
 once the tag has left it. What was published without these is left to ordinary garbage collection::
 
     latest   L38  L39  L40  A40  L41  L42        A40: source -> version 40, an anchor; L41 stands on it
@@ -32,7 +32,7 @@ _VERSION, _LEASE = "version", "lease_s"
 
 
 def consent(version: int, lease_s: int) -> dict[str, str]:
-    """What a card says of a version that may expire."""
+    """What a card says of a version that can expire."""
     return {_VERSION: str(version), _LEASE: str(lease_s)}
 
 

@@ -82,7 +82,7 @@ def ensure_identity(store: Store) -> str:
     fresh = str(uuid.uuid4())
     # Sealed: a uuid with one digit changed is a uuid, and another registry's.
     store.create(IDENTITY, sealed({"schema": f"{_SCHEMA}/{VERSION}", "uuid": fresh}))
-    # Another writer may have been first, and the answer may be lost: what is stored counts.
+    # Another writer might have been first, and the answer might be lost: what is stored counts.
     return read_identity(store)
 
 
@@ -92,5 +92,5 @@ def who() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in a container
         user = "unknown"
-    # The log refuses what cannot be printed, and a user may be called anything: USER is read before the user id.
+    # The log refuses what cannot be printed, and a user can be called anything: USER is read before the user id.
     return "".join(c if c.isprintable() else "?" for c in f"{user}@{socket.gethostname()}")[:_WHO_CHARS]

@@ -120,14 +120,14 @@ class Index:
             unread.clear()
             with self._in_memory(unread) as catalog:
                 answer = catalog.answer(query)
-                # Another listing may show what the one that was read lacked, so there is none.
+                # Another listing might show what the one that was read lacked, so there is none.
                 found = self._compared(catalog, query, answer, answer.numbers, forgotten(answer.numbers))
         return without(found, {ref_of(error.key): error for error in unread})
 
     def _compared(
         self, catalog: Catalog, query: Query, answer: Answer, log: Mapping[Ref, int], known: Mapping[Ref, CorruptError]
     ) -> Search:
-        # A catalog may be behind the log, or know what it has lost.
+        # A catalog can be behind the log, or know what it has lost.
         damaged: dict[Ref, DataError] = {**known, **lost(log, answer.numbers)}
         if late := sorted((ref for ref, n in log.items() if n > answer.numbers.get(ref, 0)), key=str):
             for ref in late:
@@ -161,7 +161,7 @@ class Index:
     def page(self, query: Query) -> list[SearchResult]:
         """Results alone, as the catalog has them now; from the store where there is no catalog.
 
-        Unlike :meth:`search` this does not ask the store what the catalog may lack, so that it costs no more for a
+        Unlike :meth:`search` this does not ask the store what the catalog might lack, so that it costs no more for a
         large registry. :meth:`search` brings the catalog up to date.
         """
         return self._asked(lambda catalog: catalog.search(query))
@@ -182,7 +182,7 @@ class Index:
     def number(self, ref: Ref) -> int:
         """Number of the entry of a tag that a local catalog knows; 0 when there is none, or no usable catalog.
 
-        Nothing is filled or repaired: this looks, whatever the catalog is.
+        Nothing is filled or repaired: this looks, with any catalog.
         """
         rows = "SELECT n FROM refs, filled WHERE source = ? AND project = ? AND name = ? AND tag = ?"
         found = self._read(rows, self._uuid(), ref.project, ref.name, ref.tag)

@@ -70,7 +70,7 @@ KEYS = "keys/"
 """Prefix of all key documents."""
 
 MAX_SKEW = timedelta(hours=1)
-"""How far the clock of a signer or writer may be from the clock of a reader."""
+"""How far the clock of a signer or writer can be from the clock of a reader."""
 
 _FRESH = "/fresh.json"
 _KEY = re.compile(re.escape(KEYS) + r"([^/]+)/([0-9]{20})\.json")
@@ -242,7 +242,7 @@ class KeyLog:
     def create(self, document: KeyDocument) -> None:
         """Write the next document of a project."""
         self._store.create(document_key(document.project, document.n), document.to_bytes())
-        # The answer may be lost, or another writer have been first: what is stored counts.
+        # The answer can be lost, or another writer was first: what is stored counts.
         stored = self.read(document.project, document.n)
         if stored is None or stored.id != document.id:
             winner = f"{stored.by} gave it {stored.key.short}" if stored else "it is not there"
@@ -374,7 +374,7 @@ class PrivateKeys:
         except PermissionError as error:
             raise RefusedError(f"{path}: {error.strerror}", hint=f"ls -l {path}") from error
         if mode & 0o077:
-            raise RefusedError(f"{path}: others may read this private key", hint=f"chmod 600 {path}")
+            raise RefusedError(f"{path}: others can read this private key", hint=f"chmod 600 {path}")
         if private.key != key:
             raise FormatError(f"{path}: the private key of {private.key.short}, and not of {key.short}")
         return private

@@ -11,7 +11,7 @@ A reader that is behind needs every link between its weights and the tag, though
     tag -> link C -> link B -> A        B and A have no name any more, and stay
     tag -> S (what squashing gives)     C, B and A go when the grace period is over
 
-Manifests are read once each, and only if there is something that may be deleted. A damaged one keeps every artifact
+Manifests are read once each, and only if there is something that can be deleted. A damaged one keeps every artifact
 whose digest it mentions.
 """
 

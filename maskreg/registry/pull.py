@@ -56,7 +56,7 @@ class Pulled:
     Attributes:
         resolved: what the reference means, on the remote if that was asked.
         reused_bytes: already local, and hashed again.
-        note: a message for the user; may be empty.
+        note: a message for the user; can be empty.
     """
 
     resolved: Resolved
@@ -179,7 +179,7 @@ def _present(local: Registry, digest: Digest) -> frozenset[str]:
 
 
 def _may_move(local: Registry, remote: Registry, resolved: Resolved, head: RefEntry | None, origin: str) -> str:
-    # Empty when the local tag may be set, otherwise why a pinned pull does not move it.
+    # Empty when the local tag can be set, otherwise why a pinned pull does not move it.
     if head is None or head.last_digest in (None, resolved.digest) or (head.deleted and not head.immutable):
         return ""
     tag = replace(resolved.ref, digest=None)
@@ -239,7 +239,7 @@ def _chosen_parts(ref: Ref, manifest: Manifest, parts: Collection[str] | None) -
 def _check_supply(
     local: Registry, remote: Registry, ref: Ref | None, digest: Digest, manifest: Manifest, needed: list[Object]
 ) -> None:
-    # A remote may hold fewer parts than the artifact has; it need not hold what is local already.
+    # A remote can hold fewer parts than the artifact has; it need not hold what is local already.
     there = listing(remote.store, digest)
     missing = absent(absent(needed, there), listing(local.store, digest))
     if missing:

@@ -91,7 +91,7 @@ def push(
     if (service := remote.store.service) is None:
         remote.trust.check_signs(ref.project)
     elif service.signs:
-        # The project may have no key yet; what it gets with this push could not be read back.
+        # The project might have no key yet; what it gets with this push could not be read back.
         require_checking()
     check_movable(after, digest, hint="choose another tag", options={"tag": "OTHER-TAG"})
     if not force:

@@ -46,7 +46,7 @@ class Records:
         return sorted(int(match[1]) for match in matches if match)
 
     def create(self, folder: str, n: int, data: bytes) -> None:
-        """Add a record; another process may have just added another one of that number."""
+        """Add a record; another process might have just added another one of that number."""
         self.store.create(numbered(folder, n), data)
 
     def drop(self, folder: str, numbers: Iterable[int]) -> None:

@@ -63,7 +63,7 @@ class Registry(Closing):
     Attributes:
         store: where objects and refs are.
         refs: the ref log.
-        index: the catalog, which may be absent or unusable.
+        index: the catalog, which can be absent or unusable.
         name: what people call this registry: ``local``, or the remote's name.
         url: where it is, without credentials.
         root: the directory of a local registry; None elsewhere.
@@ -229,7 +229,7 @@ class Registry(Closing):
         return Resolved(ref, live.digest, live)
 
     def head(self, ref: Ref) -> RefEntry | None:
-        """The latest entry of a tag's log, which may say that the tag was removed; None when there is none.
+        """The latest entry of a tag's log, which can say that the tag was removed; None when there is none.
 
         It is held against what this machine knows: of its own log by the catalog, of a remote's by the witness.
         """
@@ -384,7 +384,7 @@ class Registry(Closing):
         entry = self.refs.append(
             ref, after=after, digest=digest, card=card, by=by or self.by, origin=origin, immutable=immutable
         )
-        # An equivalent entry by another writer counts as written, and may not be signed.
+        # An equivalent entry by another writer counts as written, and can be unsigned.
         self.trust.check(entry)
         if self.witness is not None:
             self.witness.check_registry(self.uuid)
@@ -394,7 +394,7 @@ class Registry(Closing):
 
 
 def similar_names(tags: Iterable[Ref], ref: Ref, *, is_set: Callable[[Ref], bool] = lambda tag: True) -> list[str]:
-    """At most three of ``tags`` that ``ref`` may have been meant to be, the most similar first."""
+    """At most three of ``tags`` that ``ref`` might have been meant to be, the most similar first."""
     names = {str(tag) for tag in tags}
     # The same name under another tag or in another project is a better guess than a similar spelling.
     same = sorted(n for n in names if n.rpartition("/")[2].partition(":")[0] == ref.name)

@@ -1,4 +1,4 @@
-"""Naming an artifact while a garbage collection may be about to delete it, without a lock.
+"""Naming an artifact while a garbage collection might be about to delete it, without a lock.
 
 Push (also pull, import, tag, restore) and collection each write a flag before they read the other's::
 
@@ -23,11 +23,11 @@ For example, push reuses all objects of an old, unnamed artifact::
     collect: deletes manifest and objects, lifts the marker
     push:    starts over: everything is missing, uploads it, no marker, complete, writes the ref
 
-Step 6 is for a collection without a grace period, which a fresh time does not stop: it may take the artifact for a
+Step 6 is for a collection without a grace period, which a fresh time does not stop: it can take the artifact for a
 candidate after 3, mark it after 4 and list the refs before 5. For the same reason an artifact that is whole can be
 named, or found to be named, where its manifest must not be written again: its grace period is then not extended.
 
-A stale listing shows holes, and may hide markers. So what it lacks is read directly. It is there: after a few more
+A stale listing shows holes, and can hide markers. So what it lacks is read directly. It is there: after a few more
 looks push gives up rather than upload everything again. It is not there: a collection has deleted it, and push starts
 over.
 
@@ -55,7 +55,7 @@ Why a collection deletes nothing after another client has lifted its marker:
 - Its process has ended: it sends nothing more. A request that was under way is given IN_FLIGHT_S to arrive.
 - Its record is older than LIFE: the last renewal was sent before that, so it stopped sending LIFE / 2 ago. Requests
   are given up after about a minute, so no write is under way.
-- A request failed, so that it may be under way although the run gave up: the run leaves the marker, and a record
+- A request failed, so that it might be under way although the run gave up: the run leaves the marker, and a record
   without a process, which only its age makes void.
 - It was stopped and continues (Ctrl-Z, a closed lid, a paused container): the first thing that it does is the check
   before the next request, which fails, because both clocks went on. One gap is left: stopped for longer than LIFE after
@@ -219,7 +219,7 @@ def _wait_for_markers(store: Store, digest: Digest, deadline: float) -> bool:
         verdicts = lift_dead(store, markers)
         alive = [verdict for verdict in verdicts.values() if not verdict.over]
         left = deadline - time.monotonic()
-        # What was lifted is looked for again at once, but not for ever: the listing may be stale.
+        # What was lifted is looked for again at once, but not for ever: the listing can be stale.
         if left <= 0 and (alive or waited):
             raise _undecided(store, digest, alive)
         waited = True
@@ -253,12 +253,12 @@ CHUNK = 64
 """Objects that are deleted between two checks."""
 
 IN_FLIGHT_S = 3.0
-"""How long a request of a process that was killed may still be under way, in seconds."""
+"""How long a request of a process that was killed can still be under way, in seconds."""
 
 _SCHEMA = "maskreg.gc-run/1"
 _PROC = Path("/proc")
 _STATE, _THREADS, _STARTED = 0, 17, 19
-# Positions in /proc/PID/stat behind the process's name, which may hold spaces and brackets.
+# Positions in /proc/PID/stat behind the process's name, which can hold spaces and brackets.
 _MAX_BYTES = 64 << 10
 # CLOCK_MONOTONIC stands still on Linux while the machine sleeps; elsewhere it goes on.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -291,7 +291,7 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self._store.delete(sorted(self._marked - self._uncertain))
         if self._uncertain:
-            # Only age may decide now, not the end of this process. If this fails too, its end decides.
+            # Only age can decide now, not the end of this process. If this fails too, its end decides.
             with suppress(MaskregError):
                 self._store.put(self._key, self._record(None))
         else:
@@ -312,7 +312,7 @@ class Run:
 
     @contextmanager
     def deleting(self, digest: Digest) -> Iterator[None]:
-        """Keep the marker when a request in the block fails: it may still be under way."""
+        """Keep the marker when a request in the block fails: it might still be under way."""
         try:
             yield
         except MaskregError:
@@ -324,7 +324,7 @@ class Run:
         return self._store.head(marker_prefix(digest) + self._id) is not None
 
     def is_valid(self) -> bool:
-        """Whether the run may send one more request that deletes; renews its record from time to time.
+        """Whether the run can send one more request that deletes; renews its record from time to time.
 
         Once this is False it stays False.
         """
@@ -344,9 +344,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a run deletes nothing more (``over``), or may until ``until``, when its record expires.
+    """Whether a run deletes nothing more (``over``), or can until ``until``, when its record expires.
 
-    Of one that is ``draining``, whose process was killed, a last request may be under way for ``IN_FLIGHT_S``.
+    Of one that is ``draining``, whose process was killed, a last request can be under way for ``IN_FLIGHT_S``.
     """
 
     over: bool
@@ -405,7 +405,7 @@ def this_process() -> dict[str, object]:
     """
     pid, known = os.getpid(), dict[str, object](boot="", namespace="", started=0)
     with suppress(OSError):
-        # A container may show the processes of another namespace in /proc, with other numbers.
+        # A container can show the processes of another namespace in /proc, with other numbers.
         if (_PROC / "self").readlink() == Path(str(pid)):
             known["namespace"] = " ".join(str((_PROC / "self/ns" / name).readlink()) for name in ("pid", "time"))
             known["boot"] = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
@@ -423,7 +423,7 @@ def has_ended(process: Mapping[str, object]) -> bool:
     try:
         fields = _stat(pid)
     except OSError:
-        # The system may hide the processes of other users.
+        # The system can hide the processes of other users.
         return not is_alive(pid)
     # A process that its parent has not waited for yet counts as ended once none of its threads is left.
     is_zombie = fields[_STATE] in ("Z", "X") and int(fields[_THREADS]) <= 1

@@ -183,7 +183,7 @@ def refresh_due(registry: Registry, *, share: float = 0.5) -> tuple[str, ...]:
 
     Args:
         registry: with a signer.
-        share: how much of its time a statement may use up before it is renewed, from 0 to 1.
+        share: how much of its time a statement can use up before it is renewed, from 0 to 1.
 
     Returns:
         The projects.
@@ -214,7 +214,7 @@ def _is_due(registry: Registry, project: str, share: float) -> bool:
 
 
 def trust_key(registry: Registry, project: str, key: PublicKey) -> KeyDocument:
-    """Trust a key of a project from now on, whatever was trusted until now."""
+    """Trust a key of a project from now on, in place of what was trusted until now."""
     check_project(project)
     n = registry.trust.log.numbers().get(project, 0)
     document = registry.trust.log.read(project, n) if n else None

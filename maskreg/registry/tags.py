@@ -176,9 +176,9 @@ def _ambiguous(registry: Registry, short: ShortDigest, digests: list[Digest]) ->
 
 
 def ever_named(registry: Registry, digest: Digest) -> Iterator[Ref]:
-    """Tags of which some entry names an artifact, whether they do now or not; a tag may come several times.
+    """Tags of which some entry names an artifact, whether they do now or not; a tag can come several times.
 
-    A back reference alone proves nothing: it is written before its entry, which may never follow. What is damaged
+    A back reference alone proves nothing: it is written before its entry, which might never follow. What is damaged
     proves nothing either. Where back references are missing, as in a store that was restored without them, the catalog
     knows the tags that point to it now.
     """

@@ -12,7 +12,7 @@ Pull fetches objects into ``incoming/<hex>/pull/``, outside the artifact, and mo
 
 Many renames are not atomic together. A crash after 3 of 5 leaves 3 objects in the artifact and 2 waiting. Readers
 (:func:`maskreg.artifact.presence.begun_parts`) take a part whose missing objects all wait here for absent, not for
-damaged, and the next pull moves the other 2. So once the first rename is done, nothing that waits may be deleted, and
+damaged, and the next pull moves the other 2. So once the first rename is done, what waits must not be deleted, and
 garbage collection leaves it alone too.
 
 What a tag of a remote pointed to is remembered, so that a push never moves it over what this machine does not know.
@@ -21,7 +21,7 @@ A pull or push of a tag leaves, in the local registry's store::
 
     followed/<uuid>/<project>/<name>/<tag>.json    the artifact that the tag pointed to
 
-A later push may move the tag from that artifact to another one, and from no other::
+A later push can move the tag from that artifact to another one, and from no other::
 
     ada   push x:v1   -> A     the tag is new          ada follows A
     bob   push x:v1   -> B     bob follows nothing     refused: the tag is at A, which ada set
@@ -103,7 +103,7 @@ class Landing:
             for entry in entries:
                 path = self._store.path(self._final + entry.key)
                 make_folder(path.parent)
-                # A concurrent pull of the same artifact may have moved it already.
+                # A concurrent pull of the same artifact might have moved it already.
                 with contextlib.suppress(FileNotFoundError):
                     self._store.path(self._prefix + entry.key).replace(path)
                 folders.add(path.parent)

@@ -87,7 +87,7 @@ class Trust:
 
         The last one holds the key that signs now. They are read once, and pinned.
         """
-        # Another thread may forget all of them at any time.
+        # Another thread can forget all of them at any time.
         if (documents := self._documents.get(project)) is None:
             self._documents[project] = documents = self._load(project)
         return documents
@@ -110,7 +110,7 @@ class Trust:
         uuid = self._uuid()
         known = self.pins.get(uuid, project) if self.pins is not None and uuid else None
         documents = [self._read(project, n, known) for n in range(1, self._latest().get(project, 0) + 1)]
-        # A listing may lack the latest; what was seen must still be there.
+        # A listing can lack the latest; what was seen must still be there.
         documents += [self._read(project, n, known) for n in range(len(documents) + 1, known.n + 1 if known else 1)]
         if not documents:
             if configured := self.configured.get(project):
@@ -187,7 +187,7 @@ class Trust:
         """Refuse the latest entry of a tag when its project is signed, and no trusted key vouches for the entry."""
         fault = self._fault(entry)
         if fault and entry.ref.project in self._documents:
-            # Its key may be newer than what this process has read.
+            # Its key can be newer than what this process has read.
             self.forget()
             fault = self._fault(entry)
         if fault:
@@ -207,7 +207,7 @@ class Trust:
             raise UntrustedError(entry.key, error.message, hint=error.hint, **error.facts) from error
 
     def check_latest(self, ref: Ref, head: RefEntry | None, *, expired_ok: bool = False) -> None:
-        """Refuse what was read of a tag when no trusted key vouches for it, or it may be an old state."""
+        """Refuse what was read of a tag when no trusted key vouches for it, or it might be an old state."""
         if head is not None:
             self.check(head)
         if not (documents := self.documents(ref.project)):
@@ -306,7 +306,7 @@ class Trust:
     def sign(self, entry: RefEntry) -> RefEntry:
         """An entry that is about to be written, signed when its project has a key."""
         project = entry.ref.project
-        # Another process may have made or replaced the key since.
+        # Another process might have made or replaced the key since.
         self.forget()
         if not self.documents(project):
             if self.signer is None:
@@ -399,7 +399,7 @@ class Trust:
         self.log.put_renewal(project, data)
         if self.pins is not None:
             self.pins.put_renewal(renewal.registry, project, data)
-        # A reader may just have read the renewal before. A service deletes lists itself.
+        # A reader might just have read the renewal before. A service deletes lists itself.
         with suppress(NotAllowedError):
             self.log.drop_heads(project, keep={renewal.heads, before.heads, *(each.heads for each in documents)})
         return True

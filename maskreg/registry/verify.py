@@ -286,7 +286,7 @@ class _One(_Looking):
         return None
 
     def _names(self, digest: Digest, artifact: Ref | Digest) -> tuple[str, ...]:
-        # By the back references, which are few: the whole log may be long.
+        # By the back references, which are few: the whole log can be long.
         store = self.registry.store
         refs = {replace(artifact, digest=None)} if isinstance(artifact, Ref) else set()
         for info in store.list(f"{NAMES}{digest.hex}/"):

@@ -34,7 +34,7 @@ def consensus_heat(picture: ConsensusPicture, theme: Theme, size: Size = WIDE) -
     figure = Figure(figsize=(size.width, share * width + (1.5 if size.narrow else 0.7)), layout="constrained")
     axes = figure.add_subplot()
     shades = ScalarMappable(Normalize(*scale(picture.ratios, np.ones(picture.ratios.shape))), theme.heat)
-    # Blocks at the ends may be smaller, so the picture may be a little larger than the matrix.
+    # Blocks at the ends can be smaller, so the picture can be a little larger than the matrix.
     height, width = (count * run for count, run in zip(picture.ratios.shape, picture.runs, strict=True))
     colors = shades.to_rgba(picture.ratios)
     axes.imshow(colors, extent=(0, width, height, 0), aspect="auto", interpolation="none")

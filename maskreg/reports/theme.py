@@ -65,7 +65,7 @@ def style(theme: Theme, salt: str) -> dict[str, Any]:
     return {
         "svg.hashsalt": salt,
         "svg.fonttype": "none",
-        # Tensor names may contain dollar signs, which would begin a formula.
+        # Tensor names can contain dollar signs, which would begin a formula.
         "text.parse_math": False,
         "font.family": "sans-serif",
         "font.sans-serif": FONTS[:-1],

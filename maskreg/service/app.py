@@ -1,6 +1,6 @@
 """The application: its routers, which it finds, what wraps them, and its OpenAPI document.
 
-Routes describe their answers when all is well. Added here, in one place: who may send a request and how they prove it,
+Routes describe their answers when all is well. Added here, in one place: who can send a request and how they prove it,
 and that every error is a problem (``application/problem+json``) with one of the codes of :mod:`maskreg.errors`.
 """
 
@@ -102,7 +102,7 @@ def _describe_operation(path: str, operation: dict[str, Any]) -> None:
         responses.setdefault("401", {"description": "There is no valid token."})
         responses.setdefault("403", {"description": "The sender's role is too low."})
     if "{" in path:
-        responses.setdefault("404", {"description": "There is none that the sender may read."})
+        responses.setdefault("404", {"description": "There is none that the sender can read."})
     responses["default"] = {"description": "A problem."}
     for status, response in responses.items():
         if status == "default" or status[0] in "45":

@@ -4,7 +4,7 @@ Each account and address has a bucket that holds a number of requests and fills 
 an empty bucket answers 429 and says when to come back. Each process of a server limits for itself, in memory.
 
 Documents are read as suspiciously as the store's: FastAPI would take a key twice and keep the last one, so that a proxy
-or a log may see another document than this server. A route says that it reads documents by its class::
+or a log can see another document than this server. A route says that it reads documents by its class::
 
     router = APIRouter(tags=["accounts"], route_class=DocumentRoute)
 """

@@ -27,7 +27,7 @@ from maskreg.errors import ConfigError, DataError, NotAllowedError, UnavailableE
 from maskreg.settings.file import config_path
 
 VARIABLE = "MASKREG_TOKEN"
-"""The environment variable whose token wins, whatever the service."""
+"""The environment variable whose token wins, for every service."""
 
 _KEYRING = "maskreg"
 _MAX_BYTES = 1 << 20
@@ -128,7 +128,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise NotAllowedError(f"{path}: others may read it", hint=f"chmod 600 {shlex.quote(str(path))}")
+                raise NotAllowedError(f"{path}: others can read it", hint=f"chmod 600 {shlex.quote(str(path))}")
             content = parse_object(file.read(_MAX_BYTES + 1), str(path), max_bytes=_MAX_BYTES)
     except FileNotFoundError:
         return {}

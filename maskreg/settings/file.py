@@ -135,7 +135,7 @@ def parse_duration(text: str) -> timedelta:
     if match is None:
         raise ValueError(f"{text!r} is not a duration; write 7d, 12h, 30m or 0s")
     unit = timedelta(**{_UNITS[match[2]]: 1})
-    # Dates begin with the year 1, so a longer time before now may not be one.
+    # Dates begin with the year 1, so a longer time before now might not be one.
     if len(match[1]) > _DIGITS or int(match[1]) > _LONGEST / unit:
         raise ValueError(f"{text[:_DIGITS]!r} is more than {_LONGEST.days // 7}w")
     return int(match[1]) * unit

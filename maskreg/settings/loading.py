@@ -21,9 +21,9 @@ class Settings:
         home: directory of the local registry.
         config_path: the configuration file, whether it exists or not.
         default_remote: name of the remote to use when none is named; empty when not set.
-        jobs: objects that travel at the same time; four for each CPU that this process may use, at most 16.
+        jobs: objects that travel at the same time; four for each CPU that this process can use, at most 16.
         offline: never talk to a remote.
-        cache_size: bytes that pulled artifacts may take, for ``maskreg cache prune``; 0 for any number.
+        cache_size: bytes that pulled artifacts can take, for ``maskreg cache prune``; 0 for any number.
         immutable_projects: projects in which every tag but ``latest`` that this machine sets must never move.
         remotes: by name.
         origins: where each value came from, by dotted key.

@@ -20,7 +20,7 @@ _JOBS_PER_CPU = 4
 
 
 def default_jobs() -> int:
-    """Objects that travel at the same time on this machine: four for each CPU that this process may use, at most 16.
+    """Objects that travel at the same time on this machine: four for each CPU that this process can use, at most 16.
 
     Most wait for the network, and each is in memory.
     """
@@ -162,7 +162,7 @@ CATALOG_KEYS = (
     *("target_session_attrs", "tcp_user_timeout"),
 )
 """Query keys of a catalog's URL. Missing on purpose: ``password``, ``sslpassword``, ``options`` and ``dbname``, which
-may be a whole connection string."""
+can be a whole connection string."""
 
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)"
 _ADDRESS = re.compile(rf"[a-z][a-z0-9+.-]*://(?:{_HOST}(?::[0-9]+)?)?(?:/[^?#]*)?", re.IGNORECASE)
@@ -215,7 +215,7 @@ def check_catalog(url: str, where: str) -> None:
     pairs = parse_qsl(match["query"] or "", keep_blank_values=True)
     if not all(key in CATALOG_KEYS and _VALUE.fullmatch(value) for key, value in pairs):
         raise ConfigError(
-            f"{where}: a URL must not hold a password; its query may only have options that cannot hold one, such as "
+            f"{where}: a URL must not hold a password; its query can only have options that cannot hold one, such as "
             f"sslmode, passfile and connect_timeout; write {bare}",
             hint=f"{_CATALOG_HINT}, and other options into PGOPTIONS",
         )

@@ -23,7 +23,7 @@ def ask(
     """Send a document to a server, and read the document that it answers.
 
     Args:
-        read_seconds: how long the next bytes of the answer may take.
+        read_seconds: how long the next bytes of the answer can take.
         max_bytes: of the answer.
 
     Raises:

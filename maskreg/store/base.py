@@ -171,7 +171,7 @@ class Store(Protocol):
     def create(self, key: str, data: bytes) -> bool:
         """Write an object only if there is none: True when it was written, False when one exists.
 
-        After a lost answer the existing object may be the caller's own: callers put a write id inside and read back.
+        After a lost answer the existing object might be the caller's own: callers put a write id inside and read back.
         """
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:

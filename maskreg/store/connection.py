@@ -1,4 +1,4 @@
-"""Requests to a service: who sends them, what is tried again, and what may follow a redirect.
+"""Requests to a service: who sends them, what is tried again, and what can follow a redirect.
 
 ::
 
@@ -7,7 +7,7 @@
       429, 502, 503, 504, no answer         wait (Retry-After, else longer each time) and send again
       any other refusal                     the error that the service names, with its hint
 
-A request that may have been carried out is sent again only when carrying it out twice does no harm.
+A request that might have been carried out is sent again only when carrying it out twice does no harm.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ATTEMPTS_ELSEWHERE = 2
 
 
 class ElsewhereError(UnavailableError):
-    """Another host, to which a service redirected, does not answer or may not be asked."""
+    """Another host, to which a service redirected, does not answer or must not be asked."""
 
 
 class Connection:

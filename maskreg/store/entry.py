@@ -124,7 +124,7 @@ class RefEntry:
     def payload(self) -> bytes:
         """Canonical bytes of all fields but the seal: what the id is over.
 
-        Of an entry that was read these may hold fields of a later version.
+        Of an entry that was read these can hold fields of a later version.
         """
         return payload(self._row())
 
@@ -282,7 +282,7 @@ class BackReference:
 
 
 def tag_hash(ref: Ref) -> str:
-    """Hash of a tag: tags are longer than keys may be."""
+    """Hash of a tag: tags are longer than keys can be."""
     return hashlib.sha256(ref.path.encode()).hexdigest()[:32]
 
 

@@ -64,7 +64,7 @@ class FileStore(Store):
             has the permissions of the directory, see :mod:`maskreg.disk`.
         existing: never make the directory: while it is not there, its disk is not mounted or it was moved, and every
             method raises ``UnavailableError``. An empty one in its place would look like a store that lost everything.
-        sync: wait until the disk has what was written. Without, a power failure may lose the last seconds; other
+        sync: wait until the disk has what was written. Without, a power failure can lose the last seconds; other
             processes see each object whole or not at all either way.
     """
 
@@ -87,7 +87,7 @@ class FileStore(Store):
         return path
 
     def _place(self, key: str) -> Path:
-        # As `path`, where the object itself may be a link.
+        # As `path`, where the object itself can be a link.
         path = self.root / check_key(key)
         # Equal as text exactly when no component is a link.
         if os.path.realpath(path.parent) != str(path.parent):
@@ -285,7 +285,7 @@ class FileStore(Store):
         return folder
 
     def _sync_folders(self, folder: Path) -> None:
-        # Every level: another process may have made one a moment ago and not synced it yet.
+        # Every level: another process might have made one a moment ago and not synced it yet.
         while self._sync and folder.is_relative_to(self.root):
             with contextlib.suppress(FileNotFoundError):
                 sync_folder(folder)

@@ -1,13 +1,13 @@
-"""A store behind a service: its objects by HTTP, as far as the token's owner may read and write them.
+"""A store behind a service: its objects by HTTP, as far as the token's owner can read and write them.
 
-The service decides what each key may hold (``maskreg/service/gateway``): a writer adds objects that hash to what the
+The service decides what each key can hold (``maskreg/service/gateway``): a writer adds objects that hash to what the
 artifact's manifest says, so it has to know the manifest first::
 
     announce(digest, manifest)                      the service checks that it hashes to the digest
     put("artifacts/sha256/<hex>/data.zarr/...")     each is checked against the manifest before any reader sees it
     put("artifacts/sha256/<hex>/manifest.json")     readers see the artifact from now on, by its names
 
-An object may come from another host, such as a signed link into a bucket. It is asked for without the token, and when
+An object can come from another host, such as a signed link into a bucket. It is asked for without the token, and when
 that host does not answer, the service itself is asked for the bytes.
 """
 
@@ -104,7 +104,7 @@ class HttpStore(Store):
         return self._identity().signs
 
     def may_remove(self, project: str) -> bool:
-        """Whether the token may remove the names of a project, as far as its roles say: they were asked for once."""
+        """Whether the token can remove the names of a project, as far as its roles say: they were asked for once."""
         roles = self._identity().projects
         return "admin" in (roles.get(project), roles.get(_EVERY_PROJECT))
 
@@ -130,7 +130,7 @@ class HttpStore(Store):
         return self._get(key, Message("GET", path, headers=headers, max_bytes=max_bytes, accepted=(404,)))
 
     def _linked(self, key: str, max_bytes: int) -> bytes | None:
-        # None where the listing gave no link, or one that is of no use any more; a fresh one may be.
+        # None where the listing gave no link, or one that is of no use any more; a fresh one might be.
         link = self._links.pop(key, "")
         if not link or self._through_service:
             return None
@@ -244,7 +244,7 @@ class HttpStore(Store):
             return _time(row["now"])
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Objects whose key begins with ``prefix``, in key order; of those that the token's owner may see."""
+        """Objects whose key begins with ``prefix``, in key order; of those that the token's owner can see."""
         check_prefix(prefix)
         return iter(self._listing(prefix))
 

@@ -44,7 +44,7 @@ class Message:
         content: the body.
         max_bytes: of the answer's body.
         repeatable: carrying it out twice does no harm.
-        elsewhere: the answer may come from another host, because it is checked against a digest.
+        elsewhere: the answer can come from another host, because it is checked against a digest.
         accepted: refusals that the caller wants to see.
     """
 

@@ -8,7 +8,7 @@ to a fresh key do::
     create(k, first) -> True, create(k, second) -> True                      unsafe: a tag could be lost
     create(k, first) -> ConfigError (501)                                    unsupported
 
-Whatever happens, both objects are deleted again, and a store that still has them is refused.
+In all cases both objects are deleted again, and a store that still has them is refused.
 
 Credentials that can list and read, and not write, serve a user who only pulls: nothing is tried then.
 """
@@ -36,7 +36,7 @@ class Probe:
             replaced the first; ``unsupported`` when the store does not know such writes; ``untried`` when it must
             not be written to.
         reason: why it is not safe, for a message; empty when it is.
-        writable: False when it may be listed and read, and not written to.
+        writable: False when it can be listed and read, and not written to.
     """
 
     create_only: Literal["safe", "unsafe", "unsupported", "untried"]

@@ -64,7 +64,7 @@ class RefLog:
     Args:
         store: where the entries are.
         sign: called with each entry that is about to be written; returns it, signed where that is due.
-        may_change: the store is a service's, which may sign what it is given: what it stored counts.
+        may_change: the store is a service's, which can sign what it is given: what it stored counts.
         check: called with each latest entry that :meth:`head` and :meth:`heads` have read; raises ``CorruptError`` for
             one that must not be shown.
     """
@@ -83,7 +83,7 @@ class RefLog:
         self._check = check
 
     def head(self, ref: Ref) -> RefEntry | None:
-        """The latest entry of a tag, which may say that the tag was deleted; None if the tag never existed."""
+        """The latest entry of a tag, which can say that the tag was deleted; None if the tag never existed."""
         folder = self._sound(self._folder(ref))
         if not folder.latest:
             return None
@@ -113,7 +113,7 @@ class RefLog:
 
     def until(self, head: RefEntry) -> list[RefEntry]:
         """All entries of a tag up to one that was just read, the oldest first, which must follow one another."""
-        # By their numbers: another listing may be behind the one that showed this entry.
+        # By their numbers: another listing can be behind the one that showed this entry.
         older = self.entries(head.ref, 1, head.n - 1)
         if older:
             check_link(older[-1], head)
@@ -275,7 +275,7 @@ class RefLog:
         try:
             is_mine = self._store.create(entry.key, data) and not self._may_change
         except UnavailableError as error:
-            # The answer is lost; the write may have arrived.
+            # The answer is lost; the write might have arrived.
             is_mine, lost = False, error
         written = entry if is_mine else self._settle(entry, lost)
         # A move that readers do not see is not reported as done.

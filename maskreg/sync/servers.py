@@ -31,7 +31,7 @@ class RolloutServers:
         Args:
             urls: one or more servers.
             init_info: the fields of :class:`~maskreg.sync.vllm.engine.InitInfo`, the run's tag among them.
-            timeout_s: how long an answer may take, in seconds.
+            timeout_s: how long an answer can take, in seconds.
 
         Raises:
             UsageError: no server.
@@ -60,7 +60,7 @@ class RolloutServers:
 
         Raises:
             UnavailableError: a server does not answer.
-            WorkerError: a server could not load it, and serves what it had; others may have loaded it.
+            WorkerError: a server could not load it, and serves what it had; others might have loaded it.
         """
         phases: dict[str, float] = {}
         for seconds in self._each(lambda url, _: self._load(url, version), self.urls):

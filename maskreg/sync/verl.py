@@ -101,7 +101,7 @@ class MaskregCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     async def send_weights(
         self, weights: Iterable[tuple[str, torch.Tensor]], global_steps: int | None = None
     ) -> dict[str, float]:
-        """Publish whole tensors; all processes of the trainer call it, since reading one may gather it in all of them.
+        """Publish whole tensors; all processes of the trainer call it, since reading one can gather it in all of them.
 
         Returns:
             Figures for verl's log, such as ``sync/bytes``; none in all processes but the first.
@@ -183,10 +183,10 @@ class PublishCallback:
         """Publish what the trainer has saved. This machine has to see the files of all its processes.
 
         Raises:
-            UsageError: files may still be written.
+            UsageError: files might still be written.
             MaskregError: as :class:`~maskreg.Publisher` raises.
         """
         if async_save:
-            raise UsageError("files of an asynchronous save may still be written", hint="save synchronously")
+            raise UsageError("files of an asynchronous save might still be written", hint="save synchronously")
         with self._options.publisher() as publisher:
             publisher.publish(Path(checkpoint_dir) / "actor", meta={"step": str(global_step)})

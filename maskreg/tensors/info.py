@@ -2,7 +2,7 @@
 
 Blocks: the spans of a tensor that are read, coded and checked as one.
 
-Which names tensors may have.
+Which names tensors can have.
 
 One tensor of a checkpoint, without its data.
 """

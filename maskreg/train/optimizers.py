@@ -1,4 +1,4 @@
-"""Optimizers on the coordinates of a mask, which may be given by name; and which weights their steps changed."""
+"""Optimizers on the coordinates of a mask, which can be given by name; and which weights their steps changed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MaskedAdamW(MaskedOptimizer):
         params: see :class:`maskreg.train.optim.MaskedOptimizer`, also for ``options``.
         lr: learning rate.
         betas: decay of the two moments.
-        eps: added to the root of the second moment. It must not be 0, as it may in PyTorch, where weights whose
+        eps: added to the root of the second moment. It must not be 0, as it can in PyTorch, where weights whose
             gradient has always been 0 become NaN by 0 / 0, such as embeddings of tokens that no batch has had.
         weight_decay: decoupled.
         options: mask (``"name:tag"``, an artifact, or masks by tensor name: packed, or boolean tensors or arrays),

@@ -59,7 +59,7 @@ class Stored(NamedTuple):
 class SpanDelta(NamedTuple):
     """What becomes of elements ``[start, stop)`` of a tensor; at most one of ``coded`` and ``stored`` is present.
 
-    It holds no payload, so that any thread may read it, and only those spans take memory that are worked on.
+    It holds no payload, so that any thread can read it, and only those spans take memory that are worked on.
 
     Attributes:
         name: of the tensor.
@@ -79,7 +79,7 @@ class SpanDelta(NamedTuple):
     stored: Payload | None = None
 
     def result(self, at_hand: Bits | None, decode: Decode, buffers: Buffers, phase: int = 0) -> Bits:
-        """The result's elements, checked; they may lie in the buffers, at an address of this phase.
+        """The result's elements, checked; they can lie in the buffers, at an address of this phase.
 
         ``decode`` is given the elements at hand, a block, and memory for the result.
         The coder turns a wrong context into silent garbage. So the caller checks ``at_hand``, the same elements of the

@@ -165,7 +165,7 @@ class VerifiedSource:
 
         Unsigned integers of the element's width.
 
-        Both ends are multiples of 2^18, or the tensor's end. The result may lie in ``into``, uint8 of the span's size.
+        Both ends are multiples of 2^18, or the tensor's end. The result can lie in ``into``, uint8 of the span's size.
         """
         reader, recorded = LeafReader(self.checkpoint, name, start, stop, into), self.recorded.leaves(name)
         for first, values in reader.leaves():

@@ -88,7 +88,7 @@ class Run(Closing):
 
         Raises:
             NotOnChainError: no way begins at these weights.
-            MissingLinkError: no way is whole; a later look may find one.
+            MissingLinkError: no way is whole; a later look can find one.
             BrokenChainError: links do not follow one another.
             CorruptError: a link is damaged.
         """

@@ -113,7 +113,7 @@ class Workspace(Closing):
     Attributes:
         note: called with remarks for people: a sentence, or an error with facts that stops nothing; by default they go
             to the ``maskreg`` logger.
-        confirm: asked before work whose result would move a name that others may use; None asks no one.
+        confirm: asked before work whose result would move a name that others might use; None asks no one.
     """
 
     def __init__(
@@ -339,7 +339,7 @@ def split_options(options: Mapping[str, Any], *kinds: type) -> list[dict[str, An
 
 
 def as_ref(ref: str | Ref) -> Ref:
-    """A reference that may be given as text."""
+    """A reference that can be given as text."""
     if isinstance(ref, Ref):
         return ref
     if not isinstance(ref, str):

@@ -35,7 +35,7 @@ BLOCK = 1 << 22
 """Elements generated at a time; most tensors have as many."""
 
 CORES = 2
-"""That commands may use, so that figures of different machines compare."""
+"""That commands can use, so that figures of different machines compare."""
 
 MEMORY = Path("/dev/shm")
 """Where Linux keeps files in memory; on other systems threads are compared on the disk."""

@@ -169,7 +169,7 @@ class Conditions:
 
     @property
     def busy(self) -> bool:
-        """Whether other work may have slowed this down."""
+        """Whether other work might have slowed this down."""
         if self.cores_of_others is None:
             return self.load_before > BUSY_LOAD
         return self.cores_of_others > BUSY_CORES

@@ -19,7 +19,7 @@ from scripts.bench.figures import Sample
 MASKREG = Path(sys.executable).with_name("maskreg")
 
 _LEAST = 1e-9
-"""Seconds; a clock may not have moved, and figures are divided by."""
+"""Seconds; a clock might not have moved, and figures are divided by."""
 
 _UNIT = 1 if sys.platform == "darwin" else 1024
 """Unit of ``ru_maxrss`` in bytes."""

@@ -10,7 +10,7 @@ cumulative probability passes number ``t`` (inverse transform sampling)::
 
     p = 0.1 0.6 0.3, cumulative 0.1 0.7 1.0        u = 0.05 -> token 0, u = 0.64 -> token 1, u = 0.71 -> token 2
 
-So two models given the same seed, step and prompts use the same random numbers, whatever the size and order of their
+So two models given the same seed, step and prompts use the same random numbers for any size and order of their
 batches: if they differ in a token, their weights do, and comparisons of training runs are paired.
 """
 
@@ -158,7 +158,7 @@ def uniform(seed: int, step: int, prompt: Sequence[int], draw: int, count: int) 
 def _choose(logits: torch.Tensor, chances: torch.Tensor) -> torch.Tensor:
     """The first token of each row whose cumulative probability exceeds the row's random number; int64 ``[rows]``."""
     cumulative = (logits.double()).softmax(-1).cumsum(-1)
-    # The last cumulative probability may round to less than 1.
+    # The last cumulative probability can round to less than 1.
     thresholds = chances[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, thresholds, right=True).squeeze(1).clamp_(max=logits.shape[-1] - 1)
 

@@ -26,7 +26,7 @@ SAMPLES_SEED = 102
 """Seed of the completions on which ``kl_samples`` is measured; the same for all arms."""
 
 RESERVED_SEEDS = {TUNING_SEED: "the tuning runs", SAMPLES_SEED: "the samples that are measured"}
-"""What has a seed that neither an arm nor a mask may have."""
+"""What has a seed that neither an arm nor a mask has."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def test_the_numbers_are_normal() -> None:
         assert abs((drawn[lag:] * drawn[:-lag]).mean()) < 4 / np.sqrt(count)
 
 
-def test_a_coordinate_has_its_number_whatever_is_drawn_beside_it() -> None:
+def test_a_coordinate_has_its_number_beside_any_other_draws() -> None:
     whole = normals(7, "w", 0, 3 * 4096 + 5)
     assert np.array_equal(normals(7, "w", 4096, 4096), whole[4096:8192])
     assert np.array_equal(normals(7, "w", 0, 100), whole[:100])

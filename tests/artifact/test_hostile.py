@@ -1,4 +1,4 @@
-"""Documents from outside: what a forged but self-consistent artifact may not do."""
+"""Documents from outside: what a forged but self-consistent artifact must not do."""
 
 import json
 from pathlib import Path

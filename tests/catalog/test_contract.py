@@ -1,4 +1,4 @@
-"""What every catalog has to do, whatever it is kept in."""
+"""What every catalog has to do, in any database."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_numbers_as_large_as_the_format_allows_survive(catalog: Catalog) -> None
     assert (known.nnz, known.numel, known.params, known.size) == (largest, largest, largest, largest)
 
 
-def test_the_newest_entry_of_a_tag_wins_in_whatever_order_they_come(catalog: Catalog) -> None:
+def test_the_newest_entry_of_a_tag_wins_in_any_order(catalog: Catalog) -> None:
     for number in (1, 2):
         catalog.put_artifact(digest(number), manifest())
     catalog.put_ref(entry("a", digest(2), n=2, card=Card(family="new")))
@@ -91,7 +91,7 @@ def test_texts_that_a_database_cannot_hold_are_replaced(catalog: Catalog) -> Non
     assert (found.family, found.method, found.description) == ("f\ufffd", "m?", "d\ufffd?")
 
 
-def test_whatever_outsiders_write_into_a_ref_log_can_be_indexed(catalog: Catalog) -> None:
+def test_all_that_outsiders_write_into_a_ref_log_can_be_indexed(catalog: Catalog) -> None:
     long = random.Random(0).randbytes(20_000).hex()
     first = datetime.min.replace(tzinfo=UTC)
     last = datetime.max.replace(tzinfo=UTC)

@@ -189,7 +189,7 @@ def test_a_database_that_is_not_there(database: str) -> None:
 
 @pytest.fixture
 def guarded(database: str) -> Iterator[str]:
-    """The database as a user who needs a password, ``open sesame``, and may only read."""
+    """The database as a user who needs a password, ``open sesame``, and can only read."""
     plain = database.replace("+psycopg", "")
     with psycopg.connect(plain, autocommit=True) as admin:
         admin.execute("CREATE ROLE guarded LOGIN PASSWORD 'open sesame'")

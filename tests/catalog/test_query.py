@@ -193,7 +193,7 @@ def test_page_after_page_gives_all_results_once(full: Catalog) -> None:
         assert len(rows) == 5
 
 
-def test_a_page_begins_where_the_last_one_ended_whatever_was_added_or_removed(full: Catalog) -> None:
+def test_a_page_begins_where_the_last_one_ended_after_additions_and_removals(full: Catalog) -> None:
     query = Query(sort="name", descending=False, limit=2)
     first = full.search(query)
     full.put_ref(entry("aaa", digest(0)))

@@ -85,7 +85,7 @@ def test_without_the_hub_library(cache: Path, monkeypatch: pytest.MonkeyPatch) -
     assert caught.value.hint == install_command("hub")
 
 
-@pytest.mark.parametrize("spec", ["", "  ", "nowhere", "./org/tiny", "/nowhere/at/all", "~nobody-here/x", "a\0b"])
+@pytest.mark.parametrize("spec", ["", "  ", "nowhere", "./org/tiny", "/nowhere/at/all", "~no-such-user/x", "a\0b"])
 def test_nothing_there(cache: Path, spec: str) -> None:
     with pytest.raises(NotFoundError) as caught:
         open_checkpoint(spec)

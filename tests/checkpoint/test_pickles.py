@@ -20,7 +20,7 @@ NAMES = re.compile(r"collections OrderedDict|tests\.checkpoint\.test_pickles Poi
 
 
 class Point:
-    """A class that a pickle may name."""
+    """A class that a pickle can name."""
 
     def __init__(self, x: int) -> None:
         self.x = x

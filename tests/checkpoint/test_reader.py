@@ -19,7 +19,7 @@ from tests.limited import limited
 
 
 def open_handles(folder: Path) -> int:
-    """Of files in a folder: this process may still close others, of tests before."""
+    """Of files in a folder: this process might still close others, of tests before."""
     fds = Path("/proc/self/fd") if Path("/proc/self/fd").exists() else Path("/dev/fd")
     return sum(str(folder) in os.path.realpath(fd) for fd in fds.iterdir())
 

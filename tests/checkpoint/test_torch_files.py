@@ -275,7 +275,7 @@ def test_old_and_foreign_files_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("save", [save_torch, save_dcp])
 def test_any_cut_and_any_changed_byte_is_refused_or_read(tmp_path: Path, save: Any) -> None:
-    """Whatever the damage, the error is one of maskreg's, and nothing outside the files is read."""
+    """For any damage, the error is one of maskreg's, and nothing outside the files is read."""
     tensors: dict[str, Tensor] = {"model.a.weight": bf16((6, 4)), "model.b.weight": bf16((3,))}
     folder = save(tmp_path / "run", tensors)
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Defaults: which remote is meant, what a check leaves behind, where outputs may go, and what quiet leaves out."""
+"""Defaults: which remote is meant, what a check leaves behind, where outputs can go, and what quiet leaves out."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def fault_of(command: str) -> str:
         return f"there is no command {words[0]}"
     options = max((number for number, word in enumerate(words) if word.startswith("-")), default=0)
     fault = ""
-    # The longest beginning that parses; whatever follows it has no options.
+    # The longest beginning that parses; what follows it has no options.
     for end in range(len(words), options, -1):
         try:
             parse(cli, words[:end])

@@ -19,7 +19,7 @@ Case = tuple[list[str], Callable[[], Any]]
 
 
 def cases(folder: Path) -> dict[str, Case]:
-    """For each command, its arguments and the same in Python; both may be run one after another."""
+    """For each command, its arguments and the same in Python; both can be run one after another."""
     source = str(folder / "source")
     return {
         "extract": (

@@ -71,7 +71,7 @@ def test_several_are_removed_pushed_and_verified_or_none(run: Run, artifact: str
     run("tag", REF, "v2", "v3")
     three = [REF, "toy-opd:v2", "toy-opd:v3"]
     for command in (["rm", "-y"], ["push"], ["verify"]):
-        run(*command, *three, "nobody", status=66)
+        run(*command, *three, "absent", status=66)
     run("rm", "-y", artifact[:15], status=2)  # it has three names
     assert sorted(run("list", "-q").out.split()) == three
     assert run("list", "-q", "--remote", "lab").out == ""
@@ -86,7 +86,7 @@ def test_show_reads_a_pipe(run: Run, artifact: str, feed: object) -> None:
     for text in (run("pull", REF).out, f"{REF}\n", f"{artifact[:12]}\n", run("list", "-q").out):
         feed(text)  # type: ignore[operator]
         assert run("show", "-", "--json").json["digest"] == artifact
-    feed(run("pull", "nobody", status=66).out)  # type: ignore[operator]
+    feed(run("pull", "absent", status=66).out)  # type: ignore[operator]
     assert "the command before the pipe failed" in run("show", "-", status=65).err
     feed("")  # type: ignore[operator]
     assert "next: maskreg pull REF | maskreg show" in run("show", "-", status=65).err

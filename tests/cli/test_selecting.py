@@ -25,7 +25,7 @@ def test_what_is_recorded_of_a_selection_says_which(run: Run, masks: tuple[str, 
     assert {row["metric"] for row in recorded} == {"overlap", "rlvr_overlap", "seed_overlap"}
     assert {row["by_group"] for row in recorded} == {"--role q_proj --layers 0"}
     assert {row["detail"]["scope"]["coordinates"] for row in recorded} == {256}
-    # They are no overlaps of the whole masks, whatever was recorded last.
+    # They are no overlaps of the whole masks, even if recorded last.
     assert run("show", "one", "--json").json["rlvr_overlap"] is None
     whole = run("compare", *masks, "--record", "--json").json["recorded"]
     assert "of --role q_proj" not in run("compare", *masks, "--record").err

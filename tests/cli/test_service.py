@@ -1,4 +1,4 @@
-"""A service as the remote of two people: what each may push, pull and see with a token of their own."""
+"""A service as the remote of two people: what each can push, pull and see with a token of their own."""
 
 from __future__ import annotations
 

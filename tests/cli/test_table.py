@@ -1,4 +1,4 @@
-"""Aligned lines, whatever the words in them, and however narrow the terminal."""
+"""Aligned lines, with any words in them, and however narrow the terminal."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_blocks_of_any_steps_and_sub_blocks_decode(
         count = min(count, -(-n // 4096))
         model = random_model(n, width=max(n // 9, 1), rank=seed % 6, scaled=bool(seed % 4 // 2), seed=seed)
         block = write(source, target, model, count=count)
-        # A model that fits badly may take more than the codes do, and such blocks are refused.
+        # A model that fits badly can take more than the codes do, and such blocks are refused.
         if len(block) <= 8 + 2 * n:
             assert np.array_equal(step2.decode(source, block), target)
 

@@ -16,7 +16,7 @@ from maskreg.codec.ulp_steps import EXPONENTS, LITERAL, TOKENS, tokens_of
 
 
 def write(source: Codes, target: Codes, model: Model, *, count: int = 1) -> bytes:
-    """A coded block. Every table must have a frequency for literals, or for whatever tokens there are."""
+    """A coded block. Every table must have a frequency for literals, or for the tokens there are."""
     tokens, keys = np.empty(source.size, np.uint8), np.empty(source.size, np.uint16)
     tokens_of(source, target, tokens, np.zeros((EXPONENTS, TOKENS), np.int64))
     classify_all(source, model.contexts.grid.column, model.contexts, tokens, keys)

@@ -137,7 +137,7 @@ MAY_LOAD: list[tuple[set[str], list[Line]]] = [
     ),
     (SEARCHING | MANIFEST, [("gc", "--dry-run"), ("list", "--remote", "team")]),
 ]
-"""What commands may load of the packages that take long, and the commands, which run in one process."""
+"""What commands can load of the packages that take long, and the commands, which run in one process."""
 
 
 @pytest.mark.parametrize(("allowed", "lines"), MAY_LOAD, ids=lambda value: value[0][0] if type(value) is list else "")

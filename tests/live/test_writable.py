@@ -1,4 +1,4 @@
-"""Tensors in memory that may not be written are refused, where torch would end the process."""
+"""Tensors in memory that cannot be written are refused, where torch would end the process."""
 
 from __future__ import annotations
 

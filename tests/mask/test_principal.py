@@ -33,7 +33,7 @@ def test_against_singular_values(rows: int, columns: int, rank: int, share: floa
     assert taken.sum() == wanted
     if 0 < wanted < weights.size:
         expected = scores(weights, rank)
-        # Scores that fp32 does not tell apart may come in another order.
+        # Scores that fp32 does not tell apart can come in another order.
         assert expected[taken].min() >= expected[~taken].max() * (1 - 1e-6)
 
 

@@ -95,7 +95,7 @@ def signed_store(*others: Ref) -> MemoryStore:
 
 
 def unsigned(store: Store) -> None:
-    """A user who has no key, but may write to the store, moves the tag."""
+    """A user who has no key, but can write to the store, moves the tag."""
     eve = RefLog(store)
     eve.append(REF, after=eve.head(REF), digest=A, card=Card(), by="eve@evil")
 

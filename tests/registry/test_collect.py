@@ -340,7 +340,7 @@ def test_a_name_that_was_never_written_keeps_an_artifact_until_the_listing_is_tr
     assert digest not in {gone.digest for gone in report.collected}
     assert [error.key for error in report.damaged] == [entry_key(tag, 1)]
     assert digest in {gone.digest for gone in collect(over(team), NOW, trust_listing=True).collected}
-    # Its writer may be about to go on, so the back reference waits.
+    # Its writer might be about to go on, so the back reference waits.
     assert [info.key for info in team.list(NAMES) if digest.hex in info.key]
 
 
@@ -411,7 +411,7 @@ DEAD = f"{socket.gethostname()}-{2**22 + 1}-abc"
         (f"incoming/{{artifact}}/{DEAD}", 8, GRACE, True),
         ("analysis/" + "0" * 32, 8, GRACE, True),
         ("analysis/" + "0" * 32, 6, GRACE, False),
-        # Another machine's may still be written, for a day.
+        # Another machine's can still be written, for a day.
         ("staging/elsewhere-1-abc", 8, GRACE, True),
         ("staging/elsewhere-1-abc", 1.1, NOW, True),
         ("staging/elsewhere-1-abc", 0.9, NOW, False),

@@ -181,7 +181,7 @@ def test_lists_that_nothing_names_any_more_are_deleted(store: MemoryStore, time:
         set_to(ada, digest)
         time.forward(1)
         refresh(ada, "team")
-    # The lists of the key document, of this statement, and of the one before, which a reader may have just read.
+    # The lists of the key document, of this statement, and of the one before, which a reader might have just read.
     assert len(list(store.list("keys/team/heads/"))) == 3
     assert at(time, reader(store, MemoryStore())).audit() == []
 

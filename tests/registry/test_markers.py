@@ -1,4 +1,4 @@
-"""Who may lift whose marker: ended, running and unknown collections, by record and by age."""
+"""Who can lift whose marker: ended, running and unknown collections, by record and by age."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_run_whose_process_has_ended_is_over_at_once(monkeypatch: pytest.Monke
     assert judge(store, run).over
     take_over(store)
     assert not list(store.list(""))
-    assert slept == [IN_FLIGHT_S]  # a last request may be under way
+    assert slept == [IN_FLIGHT_S]  # a last request can be under way
 
 
 def test_a_run_of_another_machine_is_over_when_its_record_is_old(
@@ -166,7 +166,7 @@ def test_a_request_that_failed_keeps_the_marker_until_its_record_is_old(monkeypa
         run.mark(A)
         run.mark(B)
         with run.deleting(A):
-            raise UnavailableError("no answer: the request may arrive later")
+            raise UnavailableError("no answer: the request might arrive later")
     assert [run_of(info.key) for info in store.list(MARKERS)] == [run_of(next(store.list(marker_prefix(A))).key)]
     monkeypatch.setattr(markers, "has_ended", lambda process: process is not None)
     take_over(store)

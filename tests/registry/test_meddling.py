@@ -1,4 +1,4 @@
-"""Any change of a log that its reader has seen is noticed, whatever the change."""
+"""Any change of a log that its reader has seen is noticed."""
 
 from __future__ import annotations
 

@@ -81,10 +81,10 @@ def test_what_a_name_means(local: Registry, digest: Digest) -> None:
     assert (resolved.digest, resolved.card) == (digest, CARD)
     pinned = local.resolve(replace(REF, digest=digest))
     assert pinned.entry == resolved.entry
-    elsewhere = local.resolve(Ref.parse(f"whatever@{digest}"))
+    elsewhere = local.resolve(Ref.parse(f"other@{digest}"))
     assert (elsewhere.digest, elsewhere.entry, elsewhere.card) == (digest, None, Card())
     with pytest.raises(NotFoundError, match="sha256:000000000000"):
-        local.resolve(Ref.parse("whatever@sha256:" + "0" * 64))
+        local.resolve(Ref.parse("other@sha256:" + "0" * 64))
 
 
 @pytest.mark.parametrize(

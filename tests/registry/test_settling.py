@@ -49,7 +49,7 @@ def do_gc(store: Store, grace: timedelta = NOW) -> Garbage:
 
 
 def expire_markers(store: MemoryStore) -> None:
-    """Time goes by for those who died on other machines."""
+    """Time goes by for collections that died on other machines."""
     for info in list(store.list(RUNS)):
         data, modified = store.objects[info.key]
         store.objects[info.key] = data, modified - 2 * LIFE
@@ -372,7 +372,7 @@ def live(store: Store) -> list[Digest]:
 
 
 def assert_names_hold(store: Store) -> None:
-    """No name points to an artifact that is not whole; unnamed pieces may lie about."""
+    """No name points to an artifact that is not whole; unnamed pieces can lie about."""
     for entry in over(store).refs.heads():
         if entry.digest is not None:
             assert verify(over(store), entry.ref).damaged == ()

@@ -1,4 +1,4 @@
-"""Findings about a small model, whose names are as bad as a checkpoint's may be."""
+"""Findings about a small model, whose names are as bad as those in a checkpoint can be."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def run_of(*names: str) -> dict[str, Any]:
     """A trajectory over checkpoints of these names."""
     rows = [
         {
-            "checkpoint": f"/home/somebody/secret/{name}",
+            "checkpoint": f"/home/private-name/secret/{name}",
             "density": 0.1 + n / 10,
             "step_density": 0.1,
             "relative_norm": 1e-3 * n,

@@ -13,7 +13,7 @@ def test_figures_of_an_analysis() -> None:
     found = geometry_of("a", analysis())
     assert found.figures["stable_rank"] == Summary(1.5 * 5.3, 1.5 * 65.3, 5.3, 65.3, None)
     assert found.figures["low_dssu_0.10@exact"].chance == 0.1
-    # By number of directions, whatever their order in the document; shares of ranks are another matter.
+    # By number of directions, in any order in the document; shares of ranks are another matter.
     assert list(found.energies) == [1, 2, 4, 16, 64]
     assert list(found.layers) == ["2", "10"]
     assert found.energy == {"ffn": Energy(0.6, Beside(0.75, 0.5), Beside(1.25, None))}

@@ -77,7 +77,7 @@ UNSEEN = "[...document.querySelectorAll('details :is(table, dt, dd)')].filter(no
 
 CUT = """[...document.querySelectorAll('svg.wide-plot, svg.ladder, tr, dd')].filter(
   node => getComputedStyle(node).breakInside !== 'avoid').map(node => node.outerHTML.slice(0, 80))"""
-"""Pictures, rows and definitions that two pages may share."""
+"""Pictures, rows and definitions that two pages can share."""
 
 SMALLEST = """() => Math.min(...[...document.querySelectorAll('svg.plot text')].filter(t => t.getClientRects().length)
   .map(t => parseFloat(getComputedStyle(t).fontSize) * t.ownerSVGElement.clientWidth

@@ -76,7 +76,7 @@ def test_what_comes_from_artifacts_is_text(html: str) -> None:
     texts = "".join(Parsed(html).texts)
     assert f"{EVIL}.weight" in texts  # in the table of what is outside the layers
     assert texts.count(EVIL) >= 3  # in the card and in a note, too
-    assert "somebody" not in texts
+    assert "private-name" not in texts
 
 
 def test_the_figures_of_the_artifact_are_on_it(found: Findings, html: str) -> None:

@@ -18,7 +18,7 @@ def test_zero_weights_stand_apart(found: Findings) -> None:
     members[[0, BIAS - 8, BIAS - 7, BIAS - 6, 255]] = (500, 1000, 2000, 1, 3000)
     exponents = dataclasses.replace(found.exponents, members=members, moved=members // 2, expected=None)
     view = shown(exponents)
-    # Infinities have no magnitude, and few weights are noise; zero has a place of its own whatever there is of it.
+    # Infinities have no magnitude, and few weights are noise; zero has a place of its own, even if there is none of it.
     assert view.fields.tolist() == [0, BIAS - 8, BIAS - 7, BIAS - 6]
     assert view.places.tolist() == [-8 - APART, -8, -7, -6]
     labels = [label.get_text() for label in curve(exponents, LIGHT).axes[-1].get_xticklabels()]

@@ -46,7 +46,7 @@ TOKENS: Mapping[str, tuple[str, Scope]] = {
     "reader-token": ("bob", Scope("team", Role.READER)),
     "stranger-token": ("eve", Scope("elsewhere", Role.ADMIN)),
 }
-"""Whose each token is, and what it may do."""
+"""Whose each token is, and what it can do."""
 
 
 class NamedAccounts(Accounts):

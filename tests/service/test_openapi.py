@@ -58,7 +58,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Described]:
             yield Described(schemathesis.openapi.from_url(f"{url}/openapi.json"), real)
 
 
-def test_whatever_is_sent_is_answered_as_the_document_says(described: Described) -> None:
+def test_any_request_is_answered_as_the_document_says(described: Described) -> None:
     count = 0
     for result in described.schema.get_all_operations():
         operation = cast("Any", result).ok()

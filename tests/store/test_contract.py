@@ -167,7 +167,7 @@ def test_keys_may_be_strange(store: Store) -> None:
 
 
 def test_times_are_those_of_the_stores_clock(store: Store) -> None:
-    # A clock may tick in whole seconds, and then lag by one.
+    # A clock can tick in whole seconds, and then lag by one.
     tick = timedelta(seconds=1.1)
     before = store.clock()
     store.put("a", b"")

@@ -121,7 +121,7 @@ def test_a_hung_server_is_unavailable_and_works_again_later(
             s3_server.cont()
         assert {type(error) for error in errors} == {UnavailableError}
     with client(s3_server.endpoint, bucket) as store:
-        # Not "a": what was asked while it hung, a delete too, may be done once it goes on.
+        # Not "a": what was asked while it hung, a delete too, can be done once it goes on.
         assert store.get("kept", max_bytes=10) == b"before"
 
 

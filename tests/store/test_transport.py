@@ -78,7 +78,7 @@ def transport() -> Iterator[Transport]:
 def test_an_answer_beyond_the_limit_is_refused_and_harms_no_other(serve: Serve, transport: Transport) -> None:
     with serving(serve) as (port, _):
         url = f"http://127.0.0.1:{port}/x"
-        for _ in range(40):  # more than there may be connections
+        for _ in range(40):  # more than there can be connections
             with pytest.raises(LimitError, match="5"):
                 transport.send(Message("GET", "x", max_bytes=5), url, {})
         assert transport.send(Message("GET", "x", max_bytes=6), url, {}).data == b"abcdef"

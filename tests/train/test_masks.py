@@ -166,7 +166,7 @@ def test_booleans_of_another_model() -> None:
 def test_a_mask_without_coordinates_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no coordinate of 0\.weight, 2\.weight, so nothing would be trained"):
         trained(booleans(0.0))
-    # Any coordinate is enough; a tensor may have none.
+    # Any coordinate is enough; a tensor can have none.
     mask = booleans(0.0)
     mask["2.weight"][1, 2] = True
     before, after = trained(mask)

@@ -48,7 +48,7 @@ def test_old_links_go_once_the_tag_is_at_what_was_squashed(run: Run, links: list
     squashed = maskreg.squash("toy/run", "toy/run", force=True, workspace=run.ada).digest
     maskreg.push("toy/run", workspace=run.ada)
     remote = run.ada.remote("team")
-    # A reader that stands at a link still finds its way, for as long as the links may be restored.
+    # A reader that stands at a link still finds its way, for as long as the links can be restored.
     assert collected(remote, timedelta(days=7)) == set()
     for digest in links:
         age(remote, 30, digest)

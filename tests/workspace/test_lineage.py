@@ -1,4 +1,4 @@
-"""Lineage: what artifacts were derived from, whatever of it is there."""
+"""Lineage: what artifacts were derived from, as far as it is there."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class Staged:
 
 
 def stage(model: Model, deltas: Open, *, jobs: int | None = None, folder: Path | None = None) -> Staged:
-    """Work out what deltas, of which each continues the one before, make of a model, which may be in use.
+    """Work out what deltas, of which each continues the one before, make of a model, which can be in use.
 
     A block goes through all deltas before the next one is read, so what is staged is one change, with the last bits of
     each element. It takes 8 bytes for each element of 16 bits that changes, on the device that holds it::

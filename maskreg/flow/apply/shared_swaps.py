@@ -32,7 +32,7 @@ from maskreg.errors import FormatError, UsageError
 from maskreg.update.route import Route
 
 PATIENCE_S = 60.0
-"""How long to wait for a process that works swaps out, which may have been stopped, before doing so alone."""
+"""How long to wait for a process that works swaps out, which might have been stopped, before doing so alone."""
 
 _POLL_S = 0.05
 _NAMES = "[0-9a-f]" * 64 + ".moved"

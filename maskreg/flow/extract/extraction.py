@@ -83,7 +83,7 @@ def extract(
     Both sides are cast to bf16 and compared under ``rule``: the mask. The delta is between stored bits, so it gives the
     target exactly, unless the rule drops small changes (``abs:TAU``). The same input gives the same digest.
 
-    A pipeline in block order, with ``jobs + 2`` blocks in memory, whatever the size of the checkpoints::
+    A pipeline in block order, with ``jobs + 2`` blocks in memory, for checkpoints of any size::
 
         caller's thread     spans_of: (w, 0..4M) (w, 4M..8M) (v, 0..1M) ...         drawn as room becomes free
         worker threads      Differ: read both sides, cast, compare, code, hash      any order
@@ -258,7 +258,7 @@ def _notes(rows: Sequence[Tensor], rule: Rule, mask_only: bool, any_differs: boo
         nan, inf = (sum(getattr(row, kind) for row in odd) for kind in ("nan", "inf"))
         notes.append(
             f"the target has {nan:,} NaN and {inf:,} infinite values in {counted(len(odd), 'tensor')}, "
-            f"the first in {odd[0].name}: the run may have diverged, or a file may be damaged"
+            f"the first in {odd[0].name}: the run might have diverged, or a file might be damaged"
         )
     if not mask_only and not rule.keeps_target:
         notes.append(f"rule {rule.name} drops small changes: applying the delta does not give the target")

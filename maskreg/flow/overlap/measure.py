@@ -1,7 +1,7 @@
 """The overlap of masks, beside chance and beside what bf16 rounding alone would give two updates.
 
 Counts of tensors (:mod:`maskreg.flow.overlap.counting`) add up to the figures of roles, layers and the whole. Beside
-them stands why two masks are alike whatever was trained: one of them is, holds, or was made from the other.
+them stands why two masks are alike apart from training: one of them is, holds, or was made from the other.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def measure_overlap(
 
     The source must be the checkpoint that the masks were made from. Masks of different checkpoints can share some
     tensors, bit for bit (a vision tower, say). The figures then cover the shared tensors, and any checkpoint that has
-    these is accepted, whatever else it holds.
+    these is accepted, with or without others.
     """
     threads, artifacts = worker_count(jobs), [mask.artifact for mask in masks]
     operands = operands_of(
@@ -183,7 +183,7 @@ class _Totals:
     def add(self, counts: SpanCounts, grids: Sequence[Grid]) -> None:
         """Add a tensor, or a tile of its pairs."""
         rows, pairs = counts.span.rows, counts.span.tile.pairs
-        # Classes are the source's, whatever the masks: any pair tells how many coordinates each class has.
+        # Classes are the source's for all masks: any pair tells how many coordinates each class has.
         flips_of = {number: self._flips(number, rows, counts.pairs[0]) for number in counts.span.tile.masks}
         row = rows[0]
         shared = shared_of(row.name, row.layer, row.role, row.source_shape or (), self._stream)

@@ -2,7 +2,7 @@
 
 ::
 
-    take      every process     its coordinates and their baseline -> what moved; then the model may change
+    take      every process     its coordinates and their baseline -> what moved; then the model can change
     link      every process     what moved of others' blocks -> their owners
               every owner       baseline and what moved -> compare, hash, code
               first process     coded blocks of all, in order -> artifact

@@ -72,7 +72,7 @@ def extract_shards(
     Args:
         model: must not change meanwhile.
         blocks: of all tensors, by the process that owns them.
-        mask: what may have changed; None for all.
+        mask: what might have changed; None for all.
         source_root: an identity that the source must turn out to have.
 
     Returns:
@@ -185,7 +185,7 @@ class ShardCoding(Shared):
             raise PairMismatchError(
                 f"{outside:,} coordinates of {span.pair.name} have changed outside the mask",
                 (span.pair.name,),
-                hint="give the mask that was trained; or none, and the source, where all coordinates may change",
+                hint="give the mask that was trained; or none, and the source, where all coordinates can change",
             )
         if span.pair.name not in self._whole:
             return diff

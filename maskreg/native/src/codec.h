@@ -33,7 +33,7 @@ enum {
 
 static inline uint32_t exponent_of(uint16_t code) { return code >> 7 & 0xFF; }
 
-// Cells of `n <= TILE` coordinates, and which of their ULP steps are flipped: -1, else 0; `flips` may be NULL without factors.
+// Cells of `n <= TILE` coordinates, and which of their ULP steps are flipped: -1, else 0; `flips` can be NULL without factors.
 // `position` is the first coordinate's, counted from the first column of the block's first row.
 void classify(const uint16_t *codes, int64_t n, int64_t position, const maskreg_contexts *contexts, uint8_t *cells,
               int8_t *flips);

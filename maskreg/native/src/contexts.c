@@ -76,7 +76,7 @@ static void classify_part(const maskreg_contexts *c, const uint16_t *restrict co
 //
 // A multiplication of unsigned by signed bytes adds up the products of two neighbors in 16 bits: of two components, if
 // their column factors lie side by side. To be unsigned they are BIAS too large, and every prediction of a row begins
-// with what that adds, negative. Sums may overflow on the way, which the sum of all undoes.
+// with what that adds, negative. Sums can overflow on the way, which the sum of all undoes.
 //
 //     columns 3 -5, rows 7 2:    (3 + 32) * 7 + (-5 + 32) * 2 = 299 = 11 + 32 * (7 + 2)
 
@@ -148,7 +148,7 @@ static inline __attribute__((always_inline)) void classify_wide(const maskreg_co
     row_numbers numbers;
     if (ranked) take_factors(c, row, &numbers);
     for (int64_t j = 0; j < n; j += WIDE) {
-        // The last vector may begin within the one before.
+        // The last vector can begin within the one before.
         j = least(j, n - WIDE);
         const wide low = load_wide(codes + j), high = load_wide(codes + j + WIDE / 2);
         // Bytes hold -128 to 127, and scales are 15 at most: what was too low or too high stays so.
@@ -187,7 +187,7 @@ void classify(const uint16_t *codes, int64_t n, int64_t position, const maskreg_
               int8_t *flips) {
     if (n <= 0) return;
     if (!c->scaled && !c->rank) {
-        // The exponent alone, whatever the row.
+        // The exponent alone, for every row.
         classify_row(c, codes, 0, 0, n, cells, flips);
         return;
     }

@@ -22,7 +22,7 @@ enum { SIDE_BY_SIDE = VECTOR_BYTES / 8 };
 //
 // Counts are float64, in which integers below 2^53 are exact, so logarithms and quotients need no conversion.
 typedef struct {
-    numbers counts[TOKENS];  // in order; tokens that no group has may be left out
+    numbers counts[TOKENS];  // in order; tokens that no group has can be left out
     numbers totals;          // less than 2^40; 0 if the group is empty
     numbers listed;          // tokens from the first that occurs to the last
 } counted;

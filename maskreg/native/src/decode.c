@@ -7,12 +7,12 @@
 //
 // Blocks come from outside. Damage shows when a cursor passes its end, or when not everything is used up at the end.
 // Until then nothing outside the block is read: a tile takes at most one word per token, and where fewer bytes than that
-// are left of the block, they are copied to where more may be read.
+// are left of the block, they are copied to where more can be read.
 #include "lanes.h"
 #include "values.h"
 
 enum {
-    WORD_BYTES = 2 * (TILE + AHEAD),  // of the words that a tile may read: one per token, and some ahead
+    WORD_BYTES = 2 * (TILE + AHEAD),  // of the words that a tile can read: one per token, and some ahead
     // More sub-blocks than so many take half tiles, because all that is about them has to fit the first-level cache.
     FEW = 4,
     // Extra bits per coordinate, in quarters, from which on all tokens are treated alike.
@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) void look_up_among(uint8_t *keys, i
 }
 #endif
 
-// Replace cells by the numbers of their tables; 64 more may be written.
+// Replace cells by the numbers of their tables; 64 more can be written.
 static void look_up(uint8_t *keys, int64_t n, const uint8_t *table, int64_t cells) {
 #if defined(__AVX512VBMI__)
     const wide t0 = load_wide(table), t1 = load_wide(table + 64), t2 = load_wide(table + 128), t3 = load_wide(table + 192);
@@ -147,7 +147,7 @@ static int64_t decode_group(const uint16_t *source, int64_t n, int64_t position,
                 t.words[k] = room[k];
             }
         }
-        // The last sub-block may be shorter. Side by side go all as far as it does, and then the others.
+        // The last sub-block can be shorter. Side by side go all as far as it does, and then the others.
         const int64_t all = tokens[count - 1] / ROUND * ROUND, others = tokens[0] / ROUND * ROUND;
         decode_abreast(&t, own->entries, count, 0, all);
         decode_abreast(&t, own->entries, count - 1, all, others);

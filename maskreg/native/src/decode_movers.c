@@ -188,7 +188,7 @@ static uint16_t take_code(part *p, const uint32_t *rates) {
     return moved(p, k > 1 ? length | take_plain(p, k - 1) : length);
 }
 
-// A literal may be what was there; then nothing moves.
+// A literal can be what was there; then nothing moves.
 static inline void put(part *p) {
     if (p->count == p->room) {
         p->complete = 0;

@@ -6,7 +6,7 @@
 //         compare; pack or collect the few hits                            loops of their own, without branches
 //
 // The cipher multiplies 32 bits by 32 bits to 64. Vectors do that in the lower halves of lanes of 64 bits, and read no
-// upper half: so a counter's words each live in such a lane, and upper halves may hold anything. The even and the odd
+// upper half: so a counter's words each live in such a lane, and upper halves can hold anything. The even and the odd
 // counters of a block are two such vectors, merged at the end: (even & LOW) | odd << 32 is the words in order.
 #include "bits.h"
 #include "histogram.h"

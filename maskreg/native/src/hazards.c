@@ -19,7 +19,7 @@ static inline int64_t entropy(int64_t total, int64_t moved, const int32_t *logar
     return weighed(total, logarithms) - weighed(moved, logarithms) - weighed(total - moved, logarithms);
 }
 
-// The index of the least cost; `steps` may be NULL.
+// The index of the least cost; `steps` can be NULL.
 static inline int64_t least_cost(int64_t total, int64_t moved, const int64_t *costs, const int64_t *steps) {
     int64_t index = 0, lowest = INT64_MAX;
     FOR_EACH(i, HAZARDS) {

@@ -1,7 +1,7 @@
 // The functions that Python calls. Lines that begin with # are left out when cffi reads this file.
 //
 // Arrays are C-contiguous and do not overlap unless said otherwise; numbers that say how long they are were checked by
-// the caller. No function keeps state or allocates memory, so all may run on many threads.
+// the caller. No function keeps state or allocates memory, so all can run on many threads.
 #ifndef MASKREG_KERNELS_H
 #define MASKREG_KERNELS_H
 #include <stdint.h>
@@ -41,7 +41,7 @@ typedef struct {
 // Ranges of words of several tensors. Threads that are given the same share the work.
 typedef struct {
     int64_t count;        // of tensors
-    int64_t words;        // of a range; the last of a tensor may have fewer
+    int64_t words;        // of a range; the last of a tensor can have fewer
     const int64_t *ends;  // [count], ranges of a tensor and of all before it
     int64_t *next;        // [1], how many ranges are taken: 0 at first
 } maskreg_ranges;
@@ -258,7 +258,7 @@ int64_t maskreg_unpack_model(const uint8_t *packed, int64_t size, const maskreg_
 void maskreg_size_bounds(const int8_t *row_factors, int64_t rows, const int8_t *column_factors, int64_t width,
                          int64_t rank, int64_t stride, int32_t *counts, int16_t *bounds);
 
-// A block as rows of a matrix, of which the first and the last may be incomplete.
+// A block as rows of a matrix, of which the first and the last can be incomplete.
 typedef struct {
     const uint16_t *source;  // [n]
     const uint8_t *tokens;   // [n]
@@ -369,7 +369,7 @@ typedef struct {
 } maskreg_lines;
 
 // Add listed coordinates to the counts of their lines; 2^shift lines count as one. Counts are by class number:
-// `kinds` is 512, and classes that are not listed may be NULL.
+// `kinds` is 512, and classes that are not listed can be NULL.
 void maskreg_add_listed(const maskreg_lines *lines, const uint32_t *numbers, const uint16_t *keys, int64_t n,
                         int64_t shift);
 
@@ -417,7 +417,7 @@ void maskreg_pack_smallest(const uint16_t *codes, int64_t n, int32_t border, int
 // Count the bits of two masks of `words` words of 64 bits: in A, in B, in both. `counts` is [3], filled.
 void maskreg_count_both(const uint8_t *a, const uint8_t *b, int64_t words, int64_t *counts);
 
-// Count the bits that are in both masks, which may be the same.
+// Count the bits that are in both masks, which can be the same.
 int64_t maskreg_count_overlap(const uint8_t *a, const uint8_t *b, int64_t words);
 
 // Count coordinates by the number of masks that hold them, from 1 on. `count` is at most 255; `counts` is [count + 1],

@@ -34,11 +34,11 @@ enum { ABREAST = 8, ROUND = LANES };
 // wait until they are out of it.
 #define KEEP_SCALAR(pointer) __asm__("" : "+r"(pointer))
 
-enum { AHEAD = 32 };  // words that a vector may read, while it takes 16 at most
+enum { AHEAD = 32 };  // words that a vector can read, while it takes 16 at most
 
 // A tile of each of several sub-blocks.
 typedef struct {
-    const uint8_t *words[ABREAST];  // the next of each; as many as it has tokens, and AHEAD more, may be read
+    const uint8_t *words[ABREAST];  // the next of each; as many as it has tokens, and AHEAD more, can be read
     // Addresses of what is used soon: the source of the next tile, and the values of this one.
     uintptr_t sources[ABREAST], values[ABREAST];
     uint32_t states[ABREAST][LANES];

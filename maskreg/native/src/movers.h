@@ -16,7 +16,7 @@ enum {
     LEAST_CHANCE = 64,
     MOST_SEEN = 61,    // bits of a chance that are counted
     MOST_LONGER = 15,  // longer bits of a literal
-    BINADES = 288,     // that a step may reach, and more
+    BINADES = 288,     // that a step can reach, and more
     REFILL_BITS = 32,  // of a word of the stream, which refills a state
     GROUP = 16,        // coordinates whose hazards are added up
     GROUPS = TILE / GROUP,
@@ -222,7 +222,7 @@ typedef struct {
     int32_t total;          // hazard of its coordinates
     int64_t group;          // the one in which the last mover was found
     int32_t ends[GROUPS + 16];
-    uint16_t room[TILE];    // for the codes of the last, which may have fewer
+    uint16_t room[TILE];    // for the codes of the last, which can have fewer
 } tile;
 
 static inline void fill_tile(tile *t, const uint16_t *source, int64_t n, const hazards *h) {

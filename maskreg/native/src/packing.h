@@ -20,7 +20,7 @@ enum { HAS_VECTORS = 0 };
 
 enum {
     WORD_BITS = 64,
-    SPARE = 64,  // entries past the last that may be written when packing, and read when spreading
+    SPARE = 64,  // entries past the last that can be written when packing, and read when spreading
     LINE = 64,   // bytes that memory answers with
 };
 
@@ -55,7 +55,7 @@ static inline void spread_each_32(uint32_t *at, uint64_t word, const float *pack
 
 #if defined(__AVX512VBMI2__)
 
-// Lanes whose bit is not set are neither read nor written, so that a tensor's last word may be incomplete.
+// Lanes whose bit is not set are neither read nor written, so that a tensor's last word can be incomplete.
 static inline int in_vectors(int whole) {
     (void)whole;
     return 1;

@@ -25,7 +25,7 @@ static void append(const uint64_t *words, int64_t n, int64_t to, uint8_t *part) 
         store_word(part, first + i, rest | words[i] << shift);
         rest = shift ? words[i] >> (WORD - shift) : 0;
     }
-    // Where the last word had fewer bits than would overflow, there may be no room for another.
+    // Where the last word had fewer bits than would overflow, there can be no room for another.
     if (WORDS_OF(shift + n) > WORDS_OF(n)) store_word(part, first + WORDS_OF(n), rest);
 }
 

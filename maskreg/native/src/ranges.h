@@ -10,7 +10,7 @@ typedef struct {
     int64_t number, tensor, begin, end;
 } range;
 
-// Take a range, where there is one left; the end may lie behind its tensor's. A thread's ranges ascend, so
+// Take a range, where there is one left; the end can lie behind its tensor's. A thread's ranges ascend, so
 // that it looks for their tensors from its last one's on; `own` is 0 before the first.
 INLINE int take_range(const maskreg_ranges *all, range *own) {
     own->number = __atomic_fetch_add(all->next, 1, __ATOMIC_RELAXED);

@@ -1,5 +1,5 @@
 // Sums of squares in a fixed order: the squares of a coordinate go to one of 32 lanes, and words of four pieces take
-// turns. Nine words A to I, of which the last may be incomplete, have the pieces A B, C D, E F and G H:
+// turns. Nine words A to I, of which the last can be incomplete, have the pieces A B, C D, E F and G H:
 //
 //     words       A C E G B D F H I
 //     lane 0      A[0]^2 + A[32]^2 + C[0]^2 + C[32]^2 + E[0]^2 + ... + I[32]^2
@@ -21,7 +21,7 @@ typedef struct {
     const void *values;
     const uint64_t *mask;  // [count]; or NULL where all are masked
     int64_t count;
-    uint64_t last;         // mask of the last word, which may be incomplete
+    uint64_t last;         // mask of the last word, which can be incomplete
 } words;
 
 INLINE uint64_t mask_at(const words *all, int64_t w) {

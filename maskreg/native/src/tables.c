@@ -23,7 +23,7 @@ typedef struct {
     double bits[CELLS];
 } groups;
 
-// Pairs of groups that may be merged. One that is no more has an infinite loss, and members that are gone.
+// Pairs of groups that can be merged. One that is no more has an infinite loss, and members that are gone.
 typedef struct {
     double *losses;  // those beyond the last are infinite, up to a multiple of RUN
     uint8_t *left, *right;

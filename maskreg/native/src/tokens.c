@@ -101,7 +101,7 @@ static void count_tokens(rows_counted *r, const uint16_t *restrict codes, const 
 }
 
 // Whether a tile of a long span is in the sample: one in four, or in eight of a longer one, by a hash of its number,
-// because tiles at equal distances may have the same columns of a matrix.
+// because tiles at equal distances can have the same columns of a matrix.
 static int in_sample(int64_t tile, int64_t n) { return (uint32_t)tile * 2246822507u >> 29 < (n < LONGER ? 2 : 1); }
 
 // How many were counted, and how many of these moved.

@@ -12,7 +12,7 @@ static inline uint64_t are_far(wide tokens) {
     return bits_above(WIDE_OP(sub_epi8)(tokens, WIDE_OP(set1_epi8)(MIDDLE - NEAREST)), 2 * NEAREST);
 }
 
-// List the places of set bits, counted from `first`; returns how many. 64 may be written.
+// List the places of set bits, counted from `first`; returns how many. 64 can be written.
 static inline int64_t list_bits(uint64_t bits, int64_t first, uint16_t *places) {
     const int64_t count = __builtin_popcountll(bits);
 #if defined(__AVX512VBMI2__)
@@ -34,7 +34,7 @@ static inline int64_t list_bits(uint64_t bits, int64_t first, uint16_t *places) 
 }
 #endif
 
-// List the coordinates whose tokens have extra bits, in order; returns how many. `tokens` may be read, and `far` written,
+// List the coordinates whose tokens have extra bits, in order; returns how many. `tokens` can be read, and `far` written,
 // 64 beyond the end.
 static inline int64_t find_far(const uint8_t *tokens, int64_t n, uint16_t *far) {
     int64_t count = 0;

@@ -12,7 +12,7 @@ typedef struct {
     uint16_t *values;
 } moves;
 
-enum { ROOM = LITERAL_BITS / 8 * TILE + 8 };  // bytes of extra bits that may be read for a tile
+enum { ROOM = LITERAL_BITS / 8 * TILE + 8 };  // bytes of extra bits that can be read for a tile
 
 // -- tokens without extra bits --
 
@@ -108,7 +108,7 @@ static inline int64_t apply_one_far(const moves *m, int64_t i, const uint8_t *bl
 #if WIDE == 64
 enum { AT_ONCE = 16 };
 
-// Fill the values of 16 tokens, whatever they are; returns the bit after their extra bits.
+// Fill the values of any 16 tokens; returns the bit after their extra bits.
 static inline int64_t apply_several(const moves *m, int64_t i, const uint8_t *block, int64_t bit) {
     const __m512i zero = _mm512_setzero_si512(), one = _mm512_set1_epi32(1);
     const __m512i token = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(m->tokens + i)));
@@ -139,7 +139,7 @@ static inline int64_t apply_several(const moves *m, int64_t i, const uint8_t *bl
 #else
 enum { AT_ONCE = 8 };
 
-// Fill the values of 8 tokens, whatever they are; returns the bit after their extra bits.
+// Fill the values of any 8 tokens; returns the bit after their extra bits.
 static inline int64_t apply_several(const moves *m, int64_t i, const uint8_t *block, int64_t bit) {
     const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi32(1);
     const __m256i token = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(m->tokens + i)));
@@ -199,7 +199,7 @@ static int64_t apply_crowded(const moves *m, int64_t n, const uint8_t *block, in
 }
 
 // Fill the values of a tile, whose extra bits begin at a bit of `block`; returns the bit after them. It checks no end: ROOM
-// bytes may be read, and the caller compares the result.
+// bytes can be read, and the caller compares the result.
 static int64_t apply_tile(const moves *m, int64_t n, int flipped, int crowded, const uint8_t *block, int64_t bit) {
     if (crowded) return apply_crowded(m, n, block, bit);
     uint16_t far[TILE + 64];

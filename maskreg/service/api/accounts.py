@@ -76,7 +76,7 @@ class TokenRequest(Body):
     """Seconds from now; null for never."""
 
     def scope(self, project: str) -> Scope:
-        """What the token may do."""
+        """What the token can do."""
         expires = None if self.expires_s is None else timedelta(seconds=self.expires_s)
         return Scope(project, role_named(self.role), expires)
 
@@ -88,7 +88,7 @@ def _not_kept(response: Response) -> None:
 
 @router.get("/whoami")
 def whoami(service: Served, principal: SignedIn) -> WhoAmI:
-    """Who sends the request, and what they may do."""
+    """Who sends the request, and what they can do."""
     projects = {project: name_of(role) for project, role in sorted(principal.grants.items())}
     signs = service.registry.trust.signer is not None
     return WhoAmI(name=principal.name, token=principal.token, projects=projects, signs=signs)
@@ -96,7 +96,7 @@ def whoami(service: Served, principal: SignedIn) -> WhoAmI:
 
 @router.get("/projects")
 def projects(service: Served, principal: Visitor) -> Items[Project]:
-    """The projects that the sender may read."""
+    """The projects that the sender can read."""
     return Items(items=service.accounts.projects.visible(principal))
 
 
@@ -114,7 +114,7 @@ def project(service: Served, project: str, _: ProjectReader) -> Project:
 
 @router.put("/projects/{project}/quota")
 def limit_project(service: Served, project: str, principal: Operator, quota: Quota) -> Project:
-    """Limit what a project may hold."""
+    """Limit what a project can hold."""
     return service.accounts.projects.change(
         project, principal, max_bytes=quota.max_bytes, max_artifacts=quota.max_artifacts
     )

@@ -100,7 +100,7 @@ if not TYPE_CHECKING:
 
 @router.get("/artifacts", response_model=models.Names)
 def search(filters: Annotated[Filters, Query()], request: Request, service: Served, principal: SomeReader) -> Response:
-    """Search the tags of all projects that you may read.
+    """Search the tags of all projects that you can read.
 
     Pages stay right while others write: every tag is on one page, unless it moves in the order itself.
     """

@@ -24,7 +24,7 @@ RefText = Annotated[str, BeforeValidator(str)]
 
 Next = Annotated[
     str | None,
-    Field(description="Pass it as `cursor` for the next page; null on the last page. Its content may change."),
+    Field(description="Pass it as `cursor` for the next page; null on the last page. Its content can change."),
 ]
 
 
@@ -107,7 +107,7 @@ class Artifact(Model):
     size: int = Field(description="Bytes of all objects.")
     density: float
     present: list[str] = Field(description="Parts that the registry holds.")
-    refs: list[Pointer] = Field(description="Of projects that you may read.")
+    refs: list[Pointer] = Field(description="Of projects that you can read.")
     more_refs: bool = Field(description="Whether there are more than these; search by `digest`.")
     rlvr_overlap: Overlap | None
     seed_overlap: Overlap | None = Field(description="Overlap of two seeds of one recipe: the ceiling of others.")

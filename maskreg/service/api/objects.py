@@ -89,7 +89,7 @@ def listing(
     """Objects below a prefix, in key order, one JSON document a line; the last one says how many there are.
 
     An answer without that last line broke off. With ``limit`` at most so many; go on with the last key as ``after``.
-    With ``links``, rows of an artifact's objects may say where to read them without a token, for some minutes.
+    With ``links``, rows of an artifact's objects can say where to read them without a token, for some minutes.
     """
     infos = objects.list(prefix, principal)
     link = objects.read_links(prefix, principal) if links else no_links
@@ -156,7 +156,7 @@ async def write(key: str, request: Request, objects: Held, principal: WRITER) ->
     """Write an object; with ``If-None-Match: *`` only if there is none, else 412.
 
     ``Content-Length`` and ``Repr-Digest`` state what is sent. Nothing is visible before the body was compared with
-    them, and with what the key may hold.
+    them, and with what the key can hold.
     """
     known = await run_in_threadpool(objects.permit, key, Action.SEND, principal)
     limit = known.max_bytes
@@ -166,7 +166,7 @@ async def write(key: str, request: Request, objects: Held, principal: WRITER) ->
     size, digest = _stated(request, limit)
     async with _received(request, size, digest) as data:
         written = await run_in_threadpool(objects.incoming.accept, known, data, digest, principal, create=create)
-    # Of what may not be replaced, a second one is refused whether the sender asked for that or not.
+    # Of what must not be replaced, a second one is refused whether the sender asked for that or not.
     refused = not written and (create or known.kind is Kind.ENTRY)
     return Response(status_code=412 if refused else 201)
 

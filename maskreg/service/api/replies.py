@@ -13,7 +13,7 @@ A cursor holds a position in the order and a hash of what was listed::
 
     ["2025-03-01T12:00:00.123456+00:00", "team", "opd", "v1", "5f2b..."]      as JSON, in base64 for URLs
 
-It is no secret and proves nothing: what may be seen is decided anew for each page. One that was changed, or belongs to
+It is no secret and proves nothing: what can be seen is decided anew for each page. One that was changed, or belongs to
 another list, is refused, so that a client's mistake does not look like the end of the list.
 """
 
@@ -89,7 +89,7 @@ def expected_of(if_match: IfMatch = None) -> Expected:
 
 
 def expected_or_new(if_match: IfMatch = None, if_none_match: IfNoneMatch = None) -> Expected:
-    """The same for a request that may set a tag which is not set."""
+    """The same for a request that can set a tag which is not set."""
     if not if_none_match:
         try:
             return expected_of(if_match)
@@ -107,7 +107,7 @@ def reply(request: Request, model: BaseModel, *, etag: str = "", status: int = 2
     """The answer to a request that reads: the model as JSON, or 304 where the client has it."""
     body = model.model_dump_json().encode()
     etag = etag or f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
-    # Shared caches must not keep it, and a private one asks again: what one may see can change at any time.
+    # Shared caches must not keep it, and a private one asks again: what one can see can change at any time.
     headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
     held = request.headers.get("if-none-match", "")[:_MAX_CHARS].strip()
     has = held == "*" or etag.removeprefix("W/") in (f'"{match["id"]}"' for match in _TAG.finditer(held))

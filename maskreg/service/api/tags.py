@@ -56,7 +56,7 @@ History = models.Page[models.Entry]
 
 
 _CHANGES: dict[int | str, dict[str, Any]] = {
-    404: {"description": "There is no such tag, project or artifact that you may read."},
+    404: {"description": "There is no such tag, project or artifact that you can read."},
     409: {"description": "The tag is immutable."},
     412: {"description": "The tag is not in the state that the request names."},
     428: {"description": "The request names no state: send `If-Match`."},
@@ -147,13 +147,13 @@ def put(
     principal: Annotated[Principal, Depends(Needs(Role.WRITER, audited="set tag"))],
     expected: IfAny,
 ) -> Response:
-    """Point a tag at an artifact that you may read; a tag that exists moves."""
+    """Point a tag at an artifact that you can read; a tag that exists moves."""
     artifact = _readable(service, principal, body.artifact)
     before = service.registry.head(ref)
     check_tombstone(service.registry, ref, before, principal)
     service.accounts.projects.ensure(ref.project, principal)
     digest = artifact if isinstance(artifact, Digest) else artifact.digest
-    assert digest is not None  # what may be read is pinned
+    assert digest is not None  # what can be read is pinned
     check_quota(service.accounts, service.registry, ref.project, digest)
     card = None if body.card is None else refs.Card(**body.card.model_dump())
     how: dict[str, Any] = {"immutable": body.immutable, "card": card, "by": principal.name, "expected": expected}
@@ -226,7 +226,7 @@ def expire_links(
     service: Served,
     principal: Annotated[Principal, Depends(Needs(Role.WRITER, audited="expire links"))],
 ) -> Expired:
-    """Delete what a tag has left behind and whose entries say that it may expire; what another tag ever had stays."""
+    """Delete what a tag has left behind and whose entries say that it can expire; what another tag ever had stays."""
     _live(ref, service.registry.head(ref))
     return Expired(deleted=expire(service.registry, ref, body.keep))
 
@@ -252,7 +252,7 @@ def _readable(service: Service, principal: Principal, text: str) -> Ref | Digest
         digest = _live(given, service.registry.head(given)).digest
         assert digest is not None  # it is live
         return given.pinned(digest)
-    # Whatever stands before it, a digest can be of any project.
+    # A digest can be of any project, not only the one that stands before it.
     check_may_read(service.registry, principal, given.digest)
     return given
 

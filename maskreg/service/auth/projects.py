@@ -2,7 +2,7 @@
 
 The account of such a person::
 
-    known identity                      its account, whatever the provider calls the person now
+    known identity                      its account, under any name that the provider uses now
     a verified address that an admin    that account becomes the person's: the admin named exactly this address
       gave a role to
     a name that is taken                refused: a provider does not hand out accounts of this server

@@ -1,4 +1,4 @@
-"""What each key of the served store may be used for, and by whom: one table, and one function that reads it.
+"""What each key of the served store can be used for, and by whom: one table, and one function that reads it.
 
 Members have a role in some project, or read a public one. What a principal cannot read does not exist: 404, and it is
 missing from listings. A server's admin can do what a role in every project allows, and what the table says; not even an
@@ -88,7 +88,7 @@ class Key:
 
     @property
     def max_bytes(self) -> int:
-        """The most bytes that an object of this kind may have."""
+        """The most bytes that an object of this kind can have."""
         return _MAX_BYTES.get(self.kind, LIMITS.object_bytes)
 
     @property

@@ -1,4 +1,4 @@
-"""The queue: one table, in which every job ends once, whatever is killed on the way.
+"""The queue: one table, in which every job ends once, even if processes are killed on the way.
 
 ::
 
@@ -30,7 +30,7 @@ from maskreg.service.auth.database import Database, JobRow
 from maskreg.workspace.verbs.jobs import Job, JobProgress, JobState
 
 LEASE_S = 15.0
-"""How long a worker may be silent before its job is given to another, in seconds."""
+"""How long a worker can be silent before its job is given to another, in seconds."""
 
 KEEP_S = 90 * 86_400.0
 """How long a job is kept after its end, in seconds."""

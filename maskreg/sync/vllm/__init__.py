@@ -24,7 +24,7 @@ def register() -> None:
         ("WeightTransferEngineFactory", "engine", "MaskregEngine"),
         ("WeightTransferTrainerFactory", "trainer", "MaskregTrainer"),
     ):
-        # Older ones have no factory for trainers. Plugins may be loaded twice, which the factory refuses.
+        # Older ones have no factory for trainers. Plugins can be loaded twice, which the factory refuses.
         with suppress(ValueError):
             if hasattr(module, factory):
                 getattr(module, factory).register_engine(BACKEND, f"maskreg.sync.vllm.{where}", name)

@@ -50,7 +50,7 @@ _PATIENCE_S = 5.0
 _UNPACKED = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
 
 _LOADER_FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-"""What a model's loader may raise on one worker, beside what all processes are told of."""
+"""What a model's loader can raise on one worker, beside what all processes are told of."""
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def load_weights(model: torch.nn.Module, model_config: Any, checkpoint: Checkpoi
     finally:
         finalize_layerwise_reload(reloaded, model_config)
     for layer in plain:
-        # It may keep a packed copy beside the parameter, of a tied head too.
+        # It might keep a packed copy beside the parameter, of a tied head too.
         if isinstance(method := getattr(layer, "quant_method", None), UnquantizedEmbeddingMethod):
             method.process_weights_after_loading(layer)
 

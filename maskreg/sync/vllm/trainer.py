@@ -101,6 +101,6 @@ class MaskregTrainer(TrainerWeightTransferEngine):  # type: ignore[misc]
     def _published(self) -> Published | None:
         if isinstance(self.source, torch.nn.Module):
             return self._publisher.publish(self.source)
-        # Reading a tensor may gather it, in all processes.
+        # Reading a tensor can gather it, in all processes.
         whole = {name: tensor.detach().cpu() for name, tensor in self.source if self.is_sender}
         return self._publisher.publish(whole) if self.is_sender else None

@@ -73,7 +73,7 @@ class Copied(Frozen):
     def copy(self) -> None:
         """Copy the coordinates as they are now, so that restoring undoes the next step and nothing before it.
 
-        Weights may have been loaded or averaged since the last step: they stay, and only :meth:`check` reports them.
+        Weights might have been loaded or averaged since the last step: they stay, and only :meth:`check` reports them.
         """
         flat = _codes_of(self.parameter)
         for part, offsets in self._frozen.masked_slices():
@@ -191,14 +191,14 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: MaskL
 
     A masked optimizer finds its masks now. With any other, gradients of frozen coordinates become 0 as soon as they are
     ready, so that clipping sees masked gradients, and after each step frozen coordinates get back the bits that they
-    had before it, whatever weight decay, momentum or loaded state did to them; likewise after ``train()`` and
+    had before it, against any weight decay, momentum or loaded state; likewise after ``train()`` and
     ``eval()`` of an optimizer that swaps weights there. That takes a packed copy of them; memory for optimizer state
     does not shrink. Weights that are loaded between steps stay as loaded, in the mask and outside.
 
     Args:
         model: as it is trained, wrapped or not.
         optimizer: over parameters of the model, all of which the mask covers.
-        mask: by name (``"name:tag"``), as an artifact, or by the names in the checkpoint; a masked optimizer may have
+        mask: by name (``"name:tag"``), as an artifact, or by the names in the checkpoint; a masked optimizer can have
             its own.
     """
     masks = None if mask is None else mask_of(mask)

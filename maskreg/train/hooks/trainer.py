@@ -75,7 +75,7 @@ class MaskCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
     checked and what is saved. The folder of a save that fails is renamed to ``refused-checkpoint-STEP``: Trainer does
     not resume from it or push it, and earlier checkpoints stay::
 
-        on_step_end, on_log, on_evaluate    other callbacks and optimizer.eval() may write to the weights
+        on_step_end, on_log, on_evaluate    other callbacks and optimizer.eval() can write to the weights
         save_model                          the weights are written
         state()                             checked in the process that writes files
         trainer_state.json, push, rotation

@@ -2,7 +2,7 @@
 
 ``Plain`` has PyTorch's own operations, on any device, bit for bit what its optimizers do to an fp32 copy. In slices of
 2^20 coordinates, masked weights, gradients and state are gathered into vectors, updated by the functions of
-``torch.optim`` and scattered back, so that the workspace stays below 64 MiB whatever the size of the tensor.
+``torch.optim`` and scattered back, so that the workspace stays below 64 MiB for tensors of any size.
 
 ``Cpu`` has kernels: one pass over weights, gradient and state, on as many threads as PyTorch uses. All tensors go to
 one call: between calls, Python finds nothing of what it needs in the caches, because gigabytes went through them, and

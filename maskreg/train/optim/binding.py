@@ -61,7 +61,7 @@ class _ForwardHook:
     def sweep(self) -> None:
         """Remove the hook if nothing waits.
 
-        Not amid a compilation, where garbage collection may call this: guards on the hook are made after the trace, and
+        Not amid a compilation, where garbage collection can call this: guards on the hook are made after the trace, and
         fail with a KeyError if it has gone. The next forward pass removes it then.
         """
         idle = next(iter(self._waiting), None) is None
@@ -148,7 +148,7 @@ def bind_parameters(
     """Every parameter of an optimizer with its mask, in the order of the groups.
 
     A parameter that was sharded after the optimizer was made is replaced in its group by the shards of that name. The
-    names given with the parameters count too, and before a model's: that may be a part of the caller's model, such as
+    names given with the parameters count too, and before a model's: that can be a part of the caller's model, such as
     where the loss is a method that calls it.
     """
     model = named if isinstance(named, torch.nn.Module) else None

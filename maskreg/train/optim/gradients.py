@@ -251,7 +251,7 @@ class GradientStore:
         Nothing happens before the step.
     ``packed``
         As soon as autograd has finished a parameter's gradient, ``parameter.grad`` becomes its masked entries, fp32
-        ``[nnz]``, and the dense one is freed. Accumulation over micro-batches is fp32, whatever the dtype of gradients.
+        ``[nnz]``, and the dense one is freed. Accumulation over micro-batches is fp32 for gradients of any dtype.
 
     Packing is done in ``register_post_accumulate_grad_hook``, which autograd calls once for each parameter and backward
     pass. So the dense gradients of two layers never exist at once.

@@ -48,8 +48,8 @@ class MaskedOptimizer(torch.optim.Optimizer):
     A parameter finds its mask by name, at the first step or before: by the names given with the parameters, or else
     by the model's, given to :meth:`bind` or seen in its first forward pass. Without either before the first
     backward pass (a loss that calls no module with all parameters), gradients of the first step are dense in every
-    mode; :meth:`bind` prevents that. Parameters may be sharded by ``fully_shard`` before or after; each process masks
-    its own part. They may change their dtype between steps: masters of those that become fp32 are dropped.
+    mode; :meth:`bind` prevents that. Parameters can be sharded by ``fully_shard`` before or after; each process masks
+    its own part. They can change their dtype between steps: masters of those that become fp32 are dropped.
 
     Args:
         params: parameters, named parameters (``model.named_parameters()``) or groups.
@@ -115,7 +115,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle needs; it binds its own parameters anew."""
         own = {name: getattr(self, name) for name in _COPIED}
-        # An artifact's mask is read lazily from files, which a copy elsewhere may not have.
+        # An artifact's mask is read lazily from files, which a copy elsewhere might lack.
         own |= {"_mask": None if self._mask is None else dict(self._mask), "_loaded": self._saved()}
         return {**super().__getstate__(), **own, "state": defaultdict(dict)}
 
@@ -280,7 +280,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what :meth:`state_dict` returned, in any number of processes; a collective call.
 
-        State waits as it is until masks are found, which may be at the first step. State of another mask or optimizer
+        State waits as it is until masks are found, which can be at the first step. State of another mask or optimizer
         is refused.
         """
         # PyTorch adds to the defaults what groups need not have.

@@ -37,7 +37,7 @@ class Clipping(NamedTuple):
         return self.max_norm is not None or self.nonfinite != "propagate"
 
     def admits(self, norm: float) -> bool:
-        """Whether a step may be taken."""
+        """Whether a step can be taken."""
         if math.isfinite(norm) or self.nonfinite == "propagate":
             return True
         fault = f"the gradient has norm {norm}; the step was not taken"
@@ -120,7 +120,7 @@ LIMITS: Mapping[str, tuple[Callable[[float], bool], str]] = {
 
 
 _OPTIONAL = ("max_grad_norm",)
-# Schedules may end in rates that count as 0.
+# Schedules can end in rates that count as 0.
 _IN_STEPS = {**LIMITS, "lr": _FP32}
 
 
@@ -131,7 +131,7 @@ def check_numbers(options: Mapping[str, Any]) -> None:
 
 
 def check_group(group: Mapping[str, Any], names: Iterable[str], label: str) -> None:
-    """Reject numbers in a parameter group that would ruin the weights, which schedules and callers may have set."""
+    """Reject numbers in a parameter group that would ruin the weights, which schedules and callers might have set."""
     _check({name: group.get(name) for name in names if name in LIMITS}, _IN_STEPS, f" of {label}")
 
 

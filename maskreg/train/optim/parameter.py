@@ -72,7 +72,7 @@ class MaskedParameter:
 
     Attributes:
         name: in the running model.
-        parameter: in the optimizer's groups; may be sharded.
+        parameter: in the optimizer's groups; can be sharded.
         group: its parameter group.
         layout: which part of it is local.
         order: where the masked coordinates of that part stand in the whole mask.

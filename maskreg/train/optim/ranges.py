@@ -37,7 +37,7 @@ class Ranges:
     """All words of some tensors, to be worked on once.
 
     Attributes:
-        size: words of a range; the last of a tensor may have fewer.
+        size: words of a range; the last of a tensor can have fewer.
         ends: int64 ``[tensors]``, how many ranges a tensor and all before it have.
         taken: int64 ``[1]``, how many of them compiled kernels have taken.
     """

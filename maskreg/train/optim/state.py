@@ -100,7 +100,7 @@ class Exchange:
         return _chunked(chunk, self.total, self.mesh, self.dim)
 
     def accepts(self, vector: torch.Tensor) -> bool:
-        """Whether a DTensor is laid out as :meth:`to_chunks` does, which one from a file may not be."""
+        """Whether a DTensor is laid out as :meth:`to_chunks` does, which one from a file might not be."""
         return _is_chunked(vector, self.mesh, self.dim)
 
     def to_part(self, vector: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """The folder of a run, consistent at every moment, kill -9 included.
 
-``run.json``       the setup and the environments in which steps were taken; a run with another setup may only take the
+``run.json``       the setup and the environments in which steps were taken; a run with another setup can only take the
                    place of one that has saved nothing
 ``metrics.jsonl``  one line per step
 ``checkpoints/``   TRL's last two saves, from which a run resumes
@@ -48,7 +48,7 @@ class RunFolder:
 
     def has_run(self) -> bool:
         """Whether a run has begun here; otherwise one can."""
-        with creating(self.path):  # a name may be too long, or a folder above unreadable
+        with creating(self.path):  # a name can be too long, or a folder above unreadable
             if (self.path / _RUN).is_file():
                 return True
         # A run that died before its setup was written leaves these.

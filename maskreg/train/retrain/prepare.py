@@ -90,7 +90,7 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run that may begin, and what it needs.
+    """A run that can begin, and what it needs.
 
     Attributes:
         mask: what is trained, by tensor name.

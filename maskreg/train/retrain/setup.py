@@ -21,7 +21,7 @@ from maskreg.errors import ConfigError, FormatError, MaskregError, UsageError
 from maskreg.extras import requiring
 
 KEPT_SAVES = 2
-"""More than one, because a machine may die while it writes the last."""
+"""More than one, because a machine can die while it writes the last."""
 
 _THEIRS = (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 _PRODUCT = Path(__file__).parents[2]
@@ -214,7 +214,7 @@ def _value(key: str, value: Any, kind: Any) -> Any:
 
 
 def arguments(setup: RunSetup, folder: Path, *, save_every: float) -> Any:
-    """TRL's configuration of this process, which may be one of several."""
+    """TRL's configuration of this process, which can be one of several."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     parts = processes * setup.config.get("gradient_accumulation_steps", 1)
     if setup.batch_size < 1 or parts < 1 or setup.batch_size % parts:

@@ -23,7 +23,7 @@ Args:
     meta: run metadata.
     readme: a page of Markdown for people.
     out: the file or folder to write.
-    force: replace an output that exists, of whose folder other files stay; or move a name that others may use (it was
+    force: replace an output that exists, of whose folder other files stay; or move a name that others might use (it was
         pulled or pushed, or another user has set it), whose history keeps the old artifact.
     dry_run: do nothing but say what would be done.
     remote: a remote to work on, by its name, in place of the local registry.
@@ -66,7 +66,7 @@ Raises:
     PartAbsentError: a part that is needed is not in the local registry, or the artifact has none.
     PairMismatchError: artifacts or checkpoints that do not belong together.
     WrongCheckpointError: a checkpoint is not the one that the artifact was made from.
-    ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved concurrently,
+    ConflictError: others might use the name, and ``force`` is not set: nothing was made; or it was moved concurrently,
         and what was made is kept.
     StaleError: the tag is not at the expected entry.
     ImmutableTagError: the name must not move.

@@ -74,8 +74,8 @@ class Token(Result):
     Attributes:
         id: names it.
         name: whose it is.
-        project: where it may be used; ``*`` for all projects of its owner.
-        role: the most that it may do.
+        project: where it can be used; ``*`` for all projects of its owner.
+        role: the most that it can do.
         created_at: when it was made.
         created_by: by whom.
         expires_at: from when on it is not valid; None for never.
@@ -160,8 +160,8 @@ def create_token(
     """Make a token for a project; its owner becomes a member.
 
     Args:
-        project: where it may be used; ``*`` for all.
-        role: ``reader``, ``writer`` or ``admin``: the most that it may do.
+        project: where it can be used; ``*`` for all.
+        role: ``reader``, ``writer`` or ``admin``: the most that it can do.
         name: whose it is, recorded as the writer of tags; by default one's own.
         expires: from now; None for never.
         server: as for :func:`whoami`.

@@ -72,17 +72,17 @@ def prune_cache(
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Pruned:
-    """Remove artifacts that were pulled longest ago, until the cache is no larger than it may be.
+    """Remove artifacts that were pulled longest ago, until the cache is within its limit.
 
     Their names are removed, and their objects deleted under the protocol of :func:`gc`. A pull brings them back.
 
     Args:
-        max_bytes: what the cache may take; by default the setting ``cache_size``.
-        only: remove these, whatever the cache takes.
+        max_bytes: what the cache can take; by default the setting ``cache_size``.
+        only: remove these, and ignore what the cache takes.
 
     Raises:
         UsageError: there is no limit.
-        NotAllowedError: the local registry may only be read.
+        NotAllowedError: the local registry can only be read.
     """
     with opened(workspace) as space:
         items = _cached(space.local)

@@ -172,7 +172,7 @@ def _start_of(mask: Named) -> Start:
 
     A mask that was drawn, and not trained, knows of a weight what its code says, as training from the grid does; a
     part of a trained mask, or all outside it, knows what that did. A source that is not stored in bf16 is off the grid
-    whatever a card says.
+    even if a card says otherwise.
     """
     manifest = mask.artifact.manifest
     if manifest.kind == "baseline" and (manifest.recipe or {}).get("kind") not in ("subset", "complement"):

@@ -23,7 +23,7 @@ from maskreg.workspace.workspace import Workspace, opened
 
 _LOW_BYTES = 5 << 30
 _SHOWN = 3
-# A team or a read-only cache may share a home on purpose; that every user can change it never is.
+# A team or a read-only cache can share a home on purpose; that every user can change it never is.
 _WIDER: tuple[tuple[int, Literal["note", "bad"], str, str], ...] = (
     (0o002, "bad", "anyone can write to", "o-w"),
     (0o020, "note", "its group can write to", "g-rwx"),
@@ -65,7 +65,7 @@ def doctor(directory: str | Path | None = None, *, workspace: Workspace | None =
 
 
 def findings(workspace: Workspace, directory: str | Path | None = None) -> Iterator[Finding]:
-    """The findings of :func:`doctor` one after another, because a remote may take long to answer."""
+    """The findings of :func:`doctor` one after another, because a remote can take long to answer."""
     yield Finding("version", "ok", f"maskreg {__version__}")
     yield _checked("kernels", lambda: Finding("kernels", "ok", library().level))
     settings = workspace.settings
@@ -131,7 +131,7 @@ def _names(subject: str, registry: Registry, summary: str) -> Finding:
         fact = "lost" if registry.root is not None else "resend"
         return Finding(subject, "bad", detail, MaskregError(detail, **{fact: lost[0]}, remote=registry.remote_name))
     if _has_catalog(registry) and (missing := registry.search(Query()).left_out):
-        # What is left of the log may be sound; that more was there only the catalog knows.
+        # What is left of the log might be sound; that more was there only the catalog knows.
         detail = f"{counted(len(missing), 'name')} cannot be listed: {_few([name.reason for name in missing])}"
         return Finding(subject, "bad", detail, missing[0].error)
     return Finding(subject, "ok", f"{summary}, {counted(len(live), 'tag')}")

@@ -71,7 +71,7 @@ def extract(
     """Diff two checkpoints and store what moved in the local registry.
 
     The delta gives the target exactly, unless the rule drops small changes. The same input gives the same digest.
-    Memory is bounded, whatever the size of the checkpoints.
+    Memory is bounded for checkpoints of any size.
 
     Args:
         source: the checkpoint that the artifact will be applied to: a path, a hub id, or an open one.

@@ -49,11 +49,11 @@ def extract_result(
         model: a model or its state dict: whole, replicated, or sharded as DTensors (FSDP2, HSDP, tensor parallel). It
             must not change meanwhile.
         artifact: its mask was trained; coordinates outside of it that have changed are an error. Pulled if it is not
-            in the local registry. None where all coordinates may change.
+            in the local registry. None where all coordinates can change.
         source: the checkpoint that training began from; by default the one of the artifact is looked for where this
             machine has seen it, then in the hub cache. A source in 32 bits or more gives a mask alone.
         name: ``[project/]name[:tag]``; without one the artifact has its digest alone.
-        force: move a name that others may use.
+        force: move a name that others might use.
         dry_run: check everything but the weights, and store nothing.
         card: see :class:`CardOptions`; without a family, the artifact's.
 
@@ -116,7 +116,7 @@ def extract_result(
 
 
 def _named(space: Workspace, artifact: ArtifactLike | None, processes: Processes | Alone) -> Named | None:
-    """The artifact in every process, of which the first may have to pull it for others."""
+    """The artifact in every process, of which the first might have to pull it for others."""
     if artifact is None:
         return None
     is_first = processes.rank == processes.ranks[0]

@@ -74,7 +74,7 @@ class Weights(ABC):
 
     @abstractmethod
     def stage(self, run: Run, head: Digest, root: str) -> tuple[Brought, Callable[[], None]]:
-        """Work out what links to an artifact make of the weights, which may be in use.
+        """Work out what links to an artifact make of the weights, which can be in use.
 
         Returns the links, and what brings the weights to this root, all of them or none, and quickly.
         """
@@ -87,7 +87,7 @@ class Weights(ABC):
 class Follower(Closing):
     """Brings weights to where a tag points, whenever it has moved. A context manager.
 
-    :meth:`fetch` asks, transfers, verifies and decodes, and only reads the weights: any thread may call it while they
+    :meth:`fetch` asks, transfers, verifies and decodes, and only reads the weights: any thread can call it while they
     are in use. :meth:`apply` writes what changes, and is for a moment at which no reader uses them. :meth:`step` is
     both.
 
@@ -139,7 +139,7 @@ class Follower(Closing):
         Raises:
             WrongCheckpointError: a model in memory is not what it was.
             CorruptError: a link is damaged.
-            MissingLinkError: no way is whole; a later look may find one.
+            MissingLinkError: no way is whole; a later look can find one.
             NotOnChainError: no way begins at these weights.
             BrokenChainError: links do not follow one another.
             RolledBackError: the log of the tag went back, or was rewritten.

@@ -169,7 +169,7 @@ def import_(path: str | Path, *, workspace: Workspace | None = None) -> KeyFile:
         path: a file that :func:`export` wrote.
 
     Raises:
-        NotAllowedError: it may not be read.
+        NotAllowedError: it cannot be read.
         FormatError: it holds no private key.
     """
     with opened(workspace) as space:
@@ -183,7 +183,7 @@ def import_(path: str | Path, *, workspace: Workspace | None = None) -> KeyFile:
 
 
 def trust(project: str, key: str, *, remote: str | None = None, workspace: Workspace | None = None) -> ProjectKey:
-    """Trust a key as the one of a project from now on, whatever this machine trusted until now.
+    """Trust a key as the one of a project from now on, in place of what this machine trusted until now.
 
     Without this, a machine trusts the key that it sees first, and those that the trusted one hands over to.
 

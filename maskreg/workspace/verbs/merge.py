@@ -80,7 +80,7 @@ def merge(
 ) -> Merged:
     """Merge updates of one source into one artifact, into a checkpoint, or both.
 
-    Arithmetic is in fp32, and memory is bounded, whatever the size of the model. Merging one artifact with weight 1
+    Arithmetic is in fp32, and memory is bounded for models of any size. Merging one artifact with weight 1
     gives its target's bits. The result names the artifacts as its parents and the recipe as its lineage.
 
     Args:

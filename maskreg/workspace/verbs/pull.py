@@ -116,7 +116,7 @@ def _name(workspace: Workspace, artifact: ArtifactLike, source: Registry | None)
     try:
         return workspace.name_of(artifact, source)
     except UnavailableError:
-        # The remote cannot say what the digits mean there; the local registry may know them.
+        # The remote cannot say what the digits mean there; the local registry might know them.
         with suppress(UsageError, NotFoundError):
             return workspace.name_of(artifact)
         raise

@@ -34,8 +34,8 @@ class AddedRemote(NamedRemote):
 
     Attributes:
         create_only: whether its store refuses the second of two create-only writes, as tags need: ``safe``,
-            ``unsafe``, ``unsupported``, or ``untried`` where nothing may be written.
-        writable: False when its store may be listed and read, and not written to: pull works, push does not.
+            ``unsafe``, ``unsupported``, or ``untried`` where nothing can be written.
+        writable: False when its store can be listed and read, and not written to: pull works, push does not.
     """
 
     create_only: str = "untried"
@@ -47,7 +47,7 @@ class CheckedRemote(AddedRemote):
     """A remote whose store was tried.
 
     Attributes:
-        reason: why create-only writes are not safe, or why nothing may be written; empty when they are.
+        reason: why create-only writes are not safe, or why nothing can be written; empty when they are.
         accepted: what was refused until now and is taken as it is: the registry, and each tag that went back.
     """
 
@@ -159,7 +159,7 @@ def check(
 ) -> CheckedRemote:
     """Try what a registry needs of a remote: put, get, list, delete, create-only writes, and its catalog.
 
-    A store that may only be read is not an error: pull works then, and push does not.
+    A store that can only be read is not an error: pull works then, and push does not.
 
     Args:
         allow_rollback: take the registry that is there now, though it is not the one that this machine has seen
@@ -191,7 +191,7 @@ def check_store(url: str, **place: str) -> None:
         open_store(url).close()
     except ConfigError as error:
         if url.startswith("http://"):
-            # The address of a web service may be the endpoint of a store.
+            # The address of a web service can be the endpoint of a store.
             error.hint = "name a bucket, s3://BUCKET/PREFIX, with this as its endpoint"
             error.facts |= {"new_url": "s3://BUCKET/PREFIX", "endpoint": url}
         if "new_url" in error.facts:
@@ -240,6 +240,6 @@ def _first_probe(remote: Remote) -> Probe:
         if not result.writable and not registry.uuid:
             raise NotAllowedError(
                 f"{remote.url}: there is no registry yet, and none can begin: {result.reason}",
-                hint="add it with credentials that may write, and push something to it",
+                hint="add it with credentials that can write, and push something to it",
             )
         return result

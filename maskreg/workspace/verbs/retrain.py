@@ -97,7 +97,7 @@ def retrain(
         source: the checkpoint to train; by default it is looked for where this machine has seen it, then in the hub
             cache.
         name: ``[project/]name[:tag]`` for what changed; without one, no artifact is made.
-        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
+        force: move a name that others might use: one that was pulled or pushed, or that another user has set. Its
             history keeps the old artifact.
         listener: called with the metrics of every step: ``step`` of ``steps``, ``seconds``, and what TRL logs.
         progress: progress callback, in bytes.
@@ -114,7 +114,7 @@ def retrain(
         DataError: the source is not the mask's, or something cannot be trained on.
         OutputExistsError: ``out`` holds something else, or another run.
         PairMismatchError: coordinates outside the mask have changed.
-        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
+        ConflictError: others might use the name, and ``force`` is not set: nothing was made; or it was moved
             concurrently, and the artifact is kept.
         ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
         ConfigError: what TRL needs is not installed, or is too old.

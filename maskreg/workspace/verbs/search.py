@@ -119,7 +119,7 @@ def search(
         text: words that must each begin a word of the name, project, family or description, or the digest: ``8b``
             finds ``qwen3-8b-opd``, and ``3-8b`` does not. A word with one of ``/ : @ * ? [`` is compared with the whole
             reference instead: ``team/opd``, ``team/opd:v1``, ``t/*``, ``opd@sha256:4be0``. A part that it leaves out
-            may be anything.
+            can be anything.
         sort: ``created``, ``name``, ``by``, ``size``, ``params``, ``nnz``, ``numel``, or any filter but ``text``.
         descending: newest, largest or last in the alphabet first.
         limit: maximum number of results.
@@ -195,7 +195,7 @@ class Page:
     """Some results of a search, in its order.
 
     Attributes:
-        names: the results; may be fewer than the limit, or none, while there are more.
+        names: the results; can be fewer than the limit, or none, while there are more.
         after: where the next page begins; None when this is the last.
     """
 
@@ -207,10 +207,10 @@ def browse(query: Query, *, remote: str | None = None, workspace: Workspace | No
     """The results of a search behind a position, at most as many as the query's limit.
 
     A page costs no more in a large registry than in a small one, because only the catalog is asked. Every result is on
-    one page, whatever is added or removed in the meantime, unless it moves in the order itself.
+    one page, even if others are added or removed in the meantime, unless it moves in the order itself.
 
     Args:
-        query: what to look for. Its text may hold patterns of references, as for :func:`search`. Its limit is the size
+        query: what to look for. Its text can hold patterns of references, as for :func:`search`. Its limit is the size
             of a page, its offset what earlier pages hold.
 
     Raises:

@@ -194,7 +194,7 @@ def annotate(
             "nothing to change: give a family, method, license, description, README or meta",
             options={"family": "qwen3-8b", "method": "opd"},
         )
-    # Any key may be removed: a card from another registry can hold keys that annotate would refuse to write.
+    # Any key can be removed: a card from another registry can hold keys that annotate would refuse to write.
     added = {key: value for key, value in (meta or {}).items() if value}
     Card(**given, meta=added).checked()
     with registry_of(remote, workspace) as (space, registry):

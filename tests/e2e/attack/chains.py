@@ -202,7 +202,7 @@ class Chains:
         return maskreg.remotes.add("team", self._site.url, endpoint=self._site.endpoint, workspace=space)
 
     def _publish_on(self, space: maskreg.Workspace) -> None:
-        # A killed one may have published: then nothing has moved.
+        # A killed one might have published: then nothing has moved.
         with maskreg.Publisher(workspace=space, **self._how) as publisher:
             _until_done(lambda: publisher.publish(self._latest) is not None, lambda: time.sleep(0.1))
 

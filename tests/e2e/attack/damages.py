@@ -25,7 +25,7 @@ READERS = 2
 
 
 UNSEALED = {"config", "pipe", "catalog", "seen", "followed"}
-"""Kinds that ``verify`` does not read, or whose damage may be without any effect."""
+"""Kinds that ``verify`` does not read, or whose damage can be without any effect."""
 
 GUARDS = {"names", "gc"}
 """Kinds of which a missing object is no damage: it only takes away a check."""

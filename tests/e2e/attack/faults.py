@@ -1,9 +1,9 @@
 """Rounds of work over a network that fails: what a command reports as done is done, and nothing named is deleted.
 
-What the remote may hold is kept as a set of possible states for each tag::
+What the remote can hold is kept as a set of possible states for each tag::
 
     a command succeeds       the tag has moved: one state
-    it fails                 the tag may have moved: one state more
+    it fails                 the tag might have moved: one state more
 
 At the end of a round, without faults, every tag is in one of its possible states, and what it points to is whole.
 """
@@ -41,17 +41,17 @@ PATIENCE_S = 0.5
 """How long commands wait for a garbage collection that died."""
 
 ALLOWED = {0, 65, 69, 75}
-"""Exit codes of a command that a fault may stop; 66 as well, where a listing was stale or empty."""
+"""Exit codes of a command that a fault can stop; 66 as well, where a listing was stale or empty."""
 
 Step = tuple[Said, list[str]]
 """What a command said, and what is wrong with it."""
 
 
 class Belief:
-    """What the remote may hold.
+    """What the remote can hold.
 
     Attributes:
-        possible: digests that each tag may point to; None when it may be absent or removed.
+        possible: digests that each tag can point to; None when it can be absent or removed.
         past: digests that each tag has ever pointed to.
     """
 
@@ -60,12 +60,12 @@ class Belief:
         self.past: dict[str, set[str | None]] = {}
 
     def moved(self, tag: str, digest: str | None, *, surely: bool) -> None:
-        """A command has moved a tag, or may have."""
+        """A command has moved a tag, or might have."""
         self.possible[tag] = {digest} if surely else {*self.possible.get(tag, {None}), digest}
         self.past.setdefault(tag, set()).add(digest)
 
     def allows(self, tag: str, digest: str | None) -> bool:
-        """Whether a tag may point there."""
+        """Whether a tag can point there."""
         return digest in self.possible.get(tag, {None})
 
     def surely(self) -> set[str]:
@@ -171,7 +171,7 @@ class Rounds:
             except (MaskregError, ArithmeticError, AttributeError, LookupError, OSError, TypeError) as error:
                 described = failure(error)
                 status, text = described.exit, f"error: {described.message}"
-        # Removing what may be absent, or restoring what may be there, is refused for a good reason.
+        # Removing what can be absent, or restoring what can be there, is refused for a good reason.
         refused = status in (2, 66) and len(self._belief.possible.get(tag, ())) > 1
         if status not in (2, 66):
             self._belief.moved(tag, digest, surely=status == 0)
@@ -188,7 +188,7 @@ class Rounds:
             said += [eve.run("pull", tag), eve.run("verify", tag)]
         yield from (str(one) for one in said if one.status)
         with patch.dict(os.environ, ada.variables), self._remote() as remote:
-            # Of a run whose last request may still be under way, only age decides.
+            # Of a run whose last request can still be under way, only age decides.
             doomed = [info.key for info in remote.store.list(MARKERS)]
             if over := [key for key in doomed if judge(remote.store, run_of(key)).over]:
                 yield f"markers are left after gc: {over}"

@@ -1,6 +1,6 @@
 """Readers, what they say without damage, and the verdict on what they say with it.
 
-A reader may give the undamaged answer, or fail with a message that names the damage, or give another answer with a
+A reader can give the undamaged answer, or fail with a message that names the damage, or give another answer with a
 note that names it. Everything else is silent::
 
     exit, output and effect as without damage           same
@@ -156,7 +156,7 @@ def verdict(sound: Answer, damaged: Answer, names: set[str]) -> str:
     if said.status == 0 and usual.status == 0:
         if damaged.effect != sound.effect:
             return "silently made something else"
-        # A command about the registry itself says it among its results; one word alone may stand there by chance.
+        # A command about the registry itself says it among its results; one word alone can stand there by chance.
         listed = any(re.search(r"[/ ]", name) and name in said.out and name not in usual.out for name in names)
         return "noted" if named or listed else "silent: another answer"
     if said.status == 0:

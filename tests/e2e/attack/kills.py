@@ -31,7 +31,7 @@ from tests.e2e.attack.writers import NOW, Writer, writers
 _UNFINISHED = re.compile(r"(^|/)(\.tmp|staging|incoming|doomed)/|\.maskreg-|\.draft$|-journal$|-wal$")
 
 FOLDERS = ("ada", "bob", "carol", "work", "remote")
-"""Everything that commands may change."""
+"""Everything that commands can change."""
 
 State = Mapping[str, Any]
 World = Mapping[str, Mapping[str, bytes]]

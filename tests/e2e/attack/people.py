@@ -20,7 +20,7 @@ from maskreg_cli.main import main
 from maskreg.store.s3 import S3Store
 
 HANG_SECONDS = 120
-"""How long a command may take before it counts as hanging; they take milliseconds."""
+"""How long a command can take before it counts as hanging; they take milliseconds."""
 
 
 class Hang(BaseException):

@@ -61,7 +61,7 @@ class Site:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def store(self) -> Store:
-        """The store itself, for those who damage it."""
+        """The store itself, for attacks that damage it."""
         return open_store(self.url, StoreOptions(endpoint=self.endpoint))
 
     def add_to(self, member: Member) -> None:

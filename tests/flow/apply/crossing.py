@@ -1,7 +1,7 @@
 """Patches a model on a device, and counts what crosses the bus: ``python -m tests.flow.apply.crossing DIR [cpu|cuda]``.
 
 On the CPU that takes ``TRITON_INTERPRET=1``, before anything imports Triton; hence a process of its own. The CPU then
-stands in for the device, so whatever maskreg turns into an array, or makes of one, would cross the bus.
+stands in for the device, so all that maskreg turns into an array, or makes of one, would cross the bus.
 """
 
 from __future__ import annotations

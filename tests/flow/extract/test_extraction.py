@@ -76,7 +76,7 @@ def test_two_fp32_checkpoints_have_a_mask(tmp_path: Path) -> None:
     pair = opened(tmp_path, {"w": widened(before)}, {"w": widened(after)})
     artifact = extracted(tmp_path / "root", *pair, mask_only=True)
     plain = extracted(tmp_path / "root", *opened(tmp_path / "plain", {"w": before}, {"w": after}), mask_only=True)
-    # The noise below bf16 may round up, so the cast differs from the truncation, but on both sides alike.
+    # The noise below bf16 can round up, so the cast differs from the truncation, but on both sides alike.
     assert artifact.manifest.totals.nnz == plain.manifest.totals.nnz
     assert artifact.manifest.source.dtypes == {"F32": 1600}
 

@@ -147,7 +147,7 @@ def test_a_trajectory_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypat
         return follow(self, source)
 
     monkeypatch.setattr(_Follower, "follow", counted)
-    # The tensor that was finished is not measured again, whatever the groups; the figures are the same.
+    # The tensor that was finished is not measured again, in any groups; the figures are the same.
     assert trajectory(source, run, spec, by="role", root=tmp_path) == trajectory(source, run, spec, by="role")
     assert len(followed) == 1 + 2
     assert not list((tmp_path / WORK).iterdir())

@@ -47,7 +47,7 @@ def alone(bench: Bench, masks: list[Artifact]) -> list[dict[str, Any]]:
 
 
 def small_tiles(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """Tiles of at most so many pairs, whatever the memory."""
+    """Tiles of at most so many pairs, with any memory."""
     monkeypatch.setattr("maskreg.flow.overlap.counting.pairs_at_once", lambda *_: most)
 
 

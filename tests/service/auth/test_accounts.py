@@ -1,4 +1,4 @@
-"""Who may do what: tokens, members, projects, sessions, and what is recorded of changes."""
+"""Who can do what: tokens, members, projects, sessions, and what is recorded of changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API of jobs: what is taken, who may see it, and what is refused."""
+"""The API of jobs: what is taken, who can see it, and what is refused."""
 
 from __future__ import annotations
 

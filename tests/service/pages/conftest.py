@@ -41,7 +41,7 @@ LAYERS = 6
 
 
 def tensors() -> dict[str, Tensor]:
-    """A small model, with a tensor name as bad as a checkpoint's may be."""
+    """A small model, with a tensor name as bad as those in a checkpoint can be."""
     model = {"model.embed_tokens.weight": bf16((64, 16), 1)}
     for layer in range(LAYERS):
         for number, module in enumerate(MODULES):

@@ -73,7 +73,7 @@ def test_every_reader_can_use_them(window: Opened, unguarded: Opened, served: st
         window.page.set_viewport_size({"width": width, "height": 800})
         assert window.page.evaluate("document.documentElement.scrollWidth") <= width
     assert all(address.startswith(served) for address in window.asked)
-    # A refused page is an error to the browser too; nothing else may be.
+    # A refused page is an error to the browser too; nothing else must be.
     assert [line for line in window.said if "404" not in line and "422" not in line] == []
     assert window.page.title() != "owned"
 

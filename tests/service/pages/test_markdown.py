@@ -37,7 +37,7 @@ def test_no_markup_of_the_writer_s_comes_through(text: str) -> None:
     for name, attributes in TAG.findall(html):
         assert name.strip("/") in {"a", "p", "pre", "code"}
         assert re.fullmatch(r'( href="(https://|mailto:)[^"]*"| rel="[a-z ]*")*', attributes), attributes
-    # Whatever else looks like a tag is text.
+    # All else that looks like a tag is text.
     assert "<" not in TAG.sub("", html)
 
 

@@ -153,7 +153,7 @@ def test_the_lineage_leads_both_ways_among_names_that_one_may_read(client: TestC
     assert set(links(section(both, "lineage"))) == {"team/toy-opd:v1", "team/toy-rlvr:v1"}
     assert set(links(section(text, "children"))) == {"team/both:latest", "team/toy-random:latest"}
     assert links(section(both, "children")) == []
-    # The first has a second name, which an admin may see.
+    # The first has a second name, which an admin can see.
     assert "secret" not in text + both
 
 

@@ -1,4 +1,4 @@
-"""What pages elsewhere can make a browser do here: nothing. And what a browser may do with answers."""
+"""What pages elsewhere can make a browser do here: nothing. And what a browser can do with answers."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_a_dense_optimizer_of_narrow_parameters_is_warned_about() -> None:
     attach(net, MaskedAdamW(net.named_parameters()), masked(net))
 
 
-# An optimizer that no longer has a model to wait for, in an earlier test, may not have been collected yet.
+# An optimizer that no longer has a model to wait for, in an earlier test, might not have been collected yet.
 @pytest.mark.filterwarnings("ignore:Using `torch.compile", "ignore::maskreg.train.LostUpdateWarning")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("wrap", [lambda net: net, partial(torch.compile, backend="eager")], ids=["plain", "compiled"])

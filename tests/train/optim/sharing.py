@@ -312,7 +312,7 @@ def resume_from_the_first_process(folder: Path) -> None:
 
 
 def resume_from_parts(folder: Path) -> None:
-    """torch.distributed.checkpoint, nested and flattened, whatever the gradients are."""
+    """torch.distributed.checkpoint, nested and flattened, with gradients of both kinds."""
     for kind in ("dense", "packed"):
         for name, options in (("parts", None), ("flat", FLAT)):
             net, optimizer = _resumed(folder, gradients=kind)

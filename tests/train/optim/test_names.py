@@ -1,4 +1,4 @@
-"""Names by which an optimizer finds the masks of its parameters, whatever wraps the model and whichever part runs."""
+"""Names by which an optimizer finds the masks of its parameters, for a model in any wrapper and any part that runs."""
 
 from __future__ import annotations
 

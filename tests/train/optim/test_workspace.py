@@ -1,4 +1,4 @@
-"""No backend takes more memory for its work than it says, whatever the size of the tensor."""
+"""No backend takes more memory for its work than it says, for a tensor of any size."""
 
 from __future__ import annotations
 
