@@ -210,6 +210,17 @@ def test_a_server_of_another_model_is_refused(rollout: Rollout) -> None:
     assert served.log_probabilities() == before
 
 
+def test_a_server_with_adapters_is_refused(rollout: Rollout) -> None:
+    (port,) = free_ports(1)
+    more = ("--enable-lora",)
+    served = Server(rollout.steps[0], port, rollout.folder / "lora.log", rollout.folder / "node", *more, processes=1)
+    try:
+        served.wait()
+        refused(served.follow(ref="lab/run", remote=str(rollout.team)), "USAGE")
+    finally:
+        served.kill()
+
+
 def flipped(data: bytes) -> bytes:
     return data[:-2] + bytes([data[-2] ^ 1]) + data[-1:]
 

@@ -151,7 +151,7 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
             versions = failed.enter_context(
                 NodeVersions(info.ref, info.source or self.model_config.model, remote=info.remote, folder=info.folder)
             )
-            check_served(versions.source, self.model_config)
+            check_served(versions.source, self.vllm_config)
             if self._is_first_here:
                 stager = _Stager(versions, info.every_s, lambda: self.served)
                 failed.callback(stager.stop)
@@ -183,7 +183,13 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
                 self._together(lambda: load_weights(self.model, self.model_config, checkpoint))
             except FAILURES:
                 before, self.served = self.served, None
-                self._together(lambda: self._restore(versions, before))
+                try:
+                    self._together(lambda: self._restore(versions, before))
+                except FAILURES as error:
+                    raise WorkerError(
+                        f"the update failed and could not be undone ({error}): the model has weights of two versions",
+                        hint="update to another version, or restart the server, before it answers requests",
+                    ) from error
                 self.served = before
                 raise
         self.served = target
@@ -192,14 +198,8 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
 
     def _restore(self, versions: NodeVersions, before: Version | None) -> None:
         """Load the weights that the model had before an update that failed."""
-        try:
-            with versions.opened(before) if before else open_checkpoint(self.model_config.model) as checkpoint:
-                load_weights(self.model, self.model_config, checkpoint)
-        except (*FAILURES, *_LOADER_FAILURES) as error:
-            raise WorkerError(
-                f"the update failed and could not be undone ({error}): the model has weights of two versions",
-                hint="update to another version, or restart the server, before it answers requests",
-            ) from error
+        with versions.opened(before) if before else open_checkpoint(self.model_config.model) as checkpoint:
+            load_weights(self.model, self.model_config, checkpoint)
 
     def _together(self, work: Callable[[], T]) -> T:
         def told() -> T:
@@ -285,12 +285,13 @@ class WorkerExtension:
         return {} if served is None else {"digest": str(served.digest), "root": served.root}
 
 
-def check_served(checkpoint: Checkpoint, model_config: Any) -> None:
+def check_served(checkpoint: Checkpoint, config: Any) -> None:
     """Refuse a model that is not served in the bits of its checkpoint.
 
     Raises:
-        UsageError: it is quantized, or served in another dtype.
+        UsageError: it is quantized, or served in another dtype, with adapters, or with layers that lie elsewhere.
     """
+    model_config = config.model_config
     stored = {info.dtype for info in checkpoint.tensors.values()}
     if model_config.quantization is not None or not stored <= DTYPES.keys():
         how = model_config.quantization or ", ".join(sorted(stored - DTYPES.keys()))
@@ -304,6 +305,12 @@ def check_served(checkpoint: Checkpoint, model_config: Any) -> None:
             f"the model is served in {NAMES[model_config.dtype]}, and its checkpoint is in {wanted}",
             hint="start the server with --dtype auto",
         )
+    if config.lora_config is not None:
+        raise UsageError("the model is served with LoRA adapters", hint="start the server without --enable-lora")
+    prefetch = getattr(getattr(config, "offload_config", None), "prefetch", None)
+    if prefetch is not None and prefetch.offload_group_size:
+        # Its layers are copied anew from the host before they are used, over what was loaded.
+        raise UsageError("layers of the model are prefetched", hint="start the server without --offload-group-size")
 
 
 def load_weights(model: torch.nn.Module, model_config: Any, checkpoint: Checkpoint) -> None:
