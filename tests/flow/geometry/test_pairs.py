@@ -112,8 +112,8 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     source = open_checkpoint(tmp_path / "0")
     (tmp_path / "masks").mkdir()
     _, masks = made(tmp_path / "masks", mask_only=True)
-    with pytest.raises(PartAbsentError, match="not how far"):
+    with pytest.raises(PartAbsentError):
         compare_updates([artifacts[0], masks[1]], source)
     back = extracted(tmp_path, open_checkpoint(tmp_path / "1"), source)
-    with pytest.raises(PairMismatchError, match="different sources"):
+    with pytest.raises(PairMismatchError, match=r"embed_tokens\.weight"):
         compare_updates([artifacts[0], back], source)

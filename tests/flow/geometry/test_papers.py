@@ -116,8 +116,8 @@ def test_figures_in_other_units_and_what_is_missing(document: Any) -> None:
     assert values("dssu", "main table", document)["stable rank"] == pytest.approx(mean("stable_rank")(document))
     where = "text on angles and NSS, and appendix C.3"
     assert values("geo", where, document) == {"NSS": pytest.approx(mean("nss", "attention")(document))}
-    assert "angle_max_u_512 is undefined" in table_of("geo", where, document).missing["largest angle, left"]
+    assert "angle_max_u_512" in table_of("geo", where, document).missing["largest angle, left"]
     energies = table_of("dssu", "table 3", document)
-    assert energies.missing == {"head": "the update has no tensor of lm_head; a tied head is the embedding"}
+    assert list(energies.missing) == ["head"] and "lm_head" in energies.missing["head"]
     assert (energies.texts[-2][0], energies.texts[-2][4]) == ("this update", "-")
     assert "--rule abs:1e-7" in table_of("sub", "table 6", document).missing["sparsity at 1e-7"]

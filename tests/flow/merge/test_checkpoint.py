@@ -152,9 +152,8 @@ def test_what_becomes_too_large_is_refused_by_name(tmp_path: Path, make: Any, hu
     values[66_000] = hundred
     checkpoint, artifacts = artifacts_of(tmp_path, source, [{**source, "b.weight": (dtype, values)}])
     assert read(merged(checkpoint, artifacts, "scale", factor=2))
-    with pytest.raises(UsageError, match=rf"tensor b.weight: element 66000 becomes too large for {dtype}") as raised:
+    with pytest.raises(UsageError, match=rf"b\.weight: .* 66000 .*{dtype}"):
         write(merged(checkpoint, artifacts, "scale", factor=3e37), tmp_path / "out")
-    assert raised.value.hint == "use smaller factors, so that scale changes less"
     assert not (tmp_path / "out").exists()
 
 
@@ -238,14 +237,14 @@ def test_tensors_that_cannot_be_merged_are_taken_or_refused(tmp_path: Path) -> N
     assert result["steps"].tolist() == [6]
     np.testing.assert_array_equal(result["b.weight"], two["b.weight"][1])
     np.testing.assert_array_equal(result["new"], two["new"][1])
-    assert "3 tensors are taken from one artifact as a whole: steps, b.weight, new" in " ".join(made.notes)
+    assert ": steps, b.weight, new" in " ".join(made.notes)
     write(made, tmp_path / "out")
     digest = store(made, tmp_path / "home", ()).digest
     apply(Artifact.open(FileStore(tmp_path / "home"), digest), checkpoint, tmp_path / "o")
     assert stored(tmp_path / "out") == stored(tmp_path / "o")
     three = {**one, "b.weight": bf16((12,), 8)}
     checkpoint, others = artifacts_of(tmp_path / "x", source, [two, three], allow_mismatch=True)
-    with pytest.raises(PairMismatchError, match=r"b.weight: .* makes it BF16 \[12\]"):
+    with pytest.raises(PairMismatchError, match=r"b\.weight: .* BF16 \[12\]"):
         merged(checkpoint, others, "linear")
 
 
@@ -263,8 +262,8 @@ def test_small_files_that_all_agree_on_are_taken(tmp_path: Path) -> None:
         assert files_of_it == {"config.json": b'{"a": 1}', "tokenizer.json": b"{}", "notice.txt": b"old"}
         notes = " ".join(made.notes)
         write(made, tmp_path / "out")
-    assert "stay as in the source: notice.txt" in notes
-    assert "it can run code: run.py" in notes
+    assert ": notice.txt" in notes
+    assert ": run.py" in notes
     assert (tmp_path / "out/config.json").read_bytes() == b'{"a": 1}'
     assert not (tmp_path / "out/run.py").exists()
 
@@ -276,11 +275,11 @@ def test_what_a_merge_needs(tmp_path: Path) -> None:
     with pytest.raises(WrongCheckpointError):
         merged(open_checkpoint(tmp_path / "0/target"), [artifact], "linear")
     mask = Artifact.open(FileStore(tmp_path), combine([artifact, artifact], tmp_path, how="and"))
-    with pytest.raises(PartAbsentError, match="is a mask"):
+    with pytest.raises(PartAbsentError):
         merged(checkpoint, [mask], "linear")
-    with pytest.raises(UsageError, match="restrict needs a mask"):
+    with pytest.raises(UsageError, match="restrict"):
         merged(checkpoint, [artifact], "restrict")
-    with pytest.raises(UsageError, match="sce merges"):
+    with pytest.raises(UsageError, match=r"sce .*2.* 1 "):
         merged(checkpoint, [artifact], "sce")
     only = MergedCheckpoint([artifact], checkpoint, Recipe.of("restrict", [1.0]), mask=mask)
     np.testing.assert_array_equal(only.read("a", 0, 120), target["a"][1].reshape(-1))

@@ -124,7 +124,7 @@ def loudest(tile: Tile) -> Floats:
 def test_a_method_is_added_in_one_file(tiny: Tiny, added_method: Method) -> None:
     """The table, the help, the page and a merge know it."""
     help_text = CliRunner().invoke(cli, ["merge", "--help"]).output
-    assert "loudest          the largest change of every coordinate (least)" in help_text
+    assert f"loudest          {added_method.summary} (least)" in help_text
     paper = "[arXiv 2400.00001](https://arxiv.org/abs/2400.00001)"
     assert f"| `loudest` | {added_method.summary} ({paper}) | `least=0` |" in commands.methods_table()
     made = MergedCheckpoint(tiny.artifacts, tiny.source, Recipe.of("loudest", [1.0, 1.0], {"least": "1e-9"}))
