@@ -60,7 +60,7 @@ def test_no_pickle_beside_the_one_that_is_checked_is_read(path: Path, beside: by
         (name,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
         archive.writestr(zipfile.ZipInfo(name.replace("data.pkl", "data.new")), archive.read(name))
     path.write_bytes(path.read_bytes().replace(b"data.new", beside))  # torch ignores case
-    with pytest.raises(FormatError, match="two of its entries have one name"):
+    with pytest.raises(FormatError):
         open_checkpoint(path)
 
 

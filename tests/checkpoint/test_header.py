@@ -116,20 +116,20 @@ def test_limits(document: dict[str, Any]) -> None:
 
 def test_too_many_tensors() -> None:
     document = {str(n): entry(0, 0, [0]) for n in range(11)}
-    with limited(tensors=10), pytest.raises(LimitError, match="11 tensors; the limit is 10"):
+    with limited(tensors=10), pytest.raises(LimitError, match=r"\b11\b.*\b10\b"):
         parse_header(header_bytes(document), 0, "x.safetensors")
 
 
 @pytest.mark.parametrize("data_bytes", [0, 13, 15])
 def test_a_file_that_is_cut_or_has_more(data_bytes: int) -> None:
-    with pytest.raises(CorruptError, match="where its header says 14"):
+    with pytest.raises(CorruptError, match=rf"\b{data_bytes}\b.*\b14\b"):
         parse_header(header_bytes(GOOD), data_bytes, "x.safetensors")
 
 
 def test_length() -> None:
     assert header_length((5).to_bytes(8, "little"), 13, "x") == 5
     for first, size in [(b"", 0), (b"\1\0\0", 3), ((6).to_bytes(8, "little"), 13), (b"\xff" * 8, 1 << 40)]:
-        with pytest.raises(FormatError, match="not a safetensors file"):
+        with pytest.raises(FormatError):
             header_length(first, size, "x")
     with limited(safetensors_header_bytes=100), pytest.raises(LimitError):
         header_length((101).to_bytes(8, "little"), 1000, "x")

@@ -56,8 +56,8 @@ def test_what_would_run_is_refused_by_its_name(tmp_path: Path, protocol: int, fu
     mark = tmp_path / "ran"
     with pytest.raises(FormatError) as caught:
         read({"w": Runs(function, f"touch {mark}")}, protocol)
-    assert f"x.pt: its pickle names {name}" in caught.value.message.replace("__builtin__", "builtins")
-    assert caught.value.hint == "save the weights alone: torch.save(model.state_dict(), PATH)"
+    assert f" {name}," in caught.value.message.replace("__builtin__", "builtins")
+    assert "torch.save(model.state_dict(), PATH)" in caught.value.hint
     assert not mark.exists()
 
 
@@ -93,9 +93,9 @@ def test_a_damaged_or_hostile_program_is_refused(program: bytes) -> None:
 
 
 def test_limits_hold() -> None:
-    with limited(pickle_bytes=100), pytest.raises(LimitError, match="the limit is 100"):
+    with limited(pickle_bytes=100), pytest.raises(LimitError, match=r"\b100$"):
         read("x" * 200)
-    with limited(pickle_steps=100), pytest.raises(LimitError, match="over 100 instructions"):
+    with limited(pickle_steps=100), pytest.raises(LimitError, match=r"\b100\b"):
         read(list(range(200)))
 
 

@@ -89,14 +89,14 @@ def test_a_directory_with_one_safetensors_file(tmp_path: Path) -> None:
     with open_path(tmp_path) as checkpoint:
         assert [shard.file_name for shard in checkpoint.shards] == ["weights.safetensors"]
     write_safetensors(tmp_path / "more.safetensors", {"w": bf16((4,))})
-    with pytest.raises(FormatError, match="2 safetensors files") as caught:
+    with pytest.raises(FormatError, match=r"more\.safetensors, weights\.safetensors") as caught:
         open_checkpoint(tmp_path)
     assert INDEX_NAME in caught.value.hint
 
 
 def test_one_shard_alone_is_no_checkpoint(tmp_path: Path) -> None:
     write_safetensors(tmp_path / SHARD, {"w": bf16((4,))})
-    with pytest.raises(NotFoundError, match="only a part"):
+    with pytest.raises(NotFoundError, match=SHARD):
         open_checkpoint(tmp_path)
     (tmp_path / SHARD).rename(tmp_path / "model-00001-of-00001.safetensors")
     with open_checkpoint(tmp_path) as checkpoint:
@@ -108,28 +108,28 @@ def test_a_file_that_is_cut(tmp_path: Path) -> None:
     with open_checkpoint(path) as checkpoint:
         os.truncate(path, path.stat().st_size - 2)
         assert checkpoint.read("w", 0, 99).size == 99
-        with pytest.raises(CorruptError, match="cut short"):
+        with pytest.raises(CorruptError, match=r"^w: "):
             checkpoint.read("w", 0, 100)
-    with pytest.raises(CorruptError, match="198 bytes of data where its header says 200"):
+    with pytest.raises(CorruptError, match=r"\b198\b.*\b200\b"):
         open_checkpoint(path)
     for size in (50, 8, 3, 0):
         os.truncate(path, size)
-        with pytest.raises(FormatError, match="not a safetensors file" if size else "the file is empty"):
+        with pytest.raises(FormatError):
             open_checkpoint(path)
 
 
 def test_what_is_not_a_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.safetensors")
-    with pytest.raises(FormatError, match="not a regular file"):
+    with pytest.raises(FormatError, match="fifo"):
         open_checkpoint(tmp_path / "fifo.safetensors")
-    with pytest.raises(FormatError, match="not a regular file"):
+    with pytest.raises(FormatError, match="/dev/null"):
         open_checkpoint("/dev/null")
     (tmp_path / "d" / "model.safetensors").mkdir(parents=True)
-    with pytest.raises(FormatError, match="not a regular file"):
+    with pytest.raises(FormatError, match=r"d/model\.safetensors"):
         open_checkpoint(tmp_path / "d")
     (tmp_path / "l").mkdir()
     (tmp_path / "l" / "model.safetensors").symlink_to("nowhere")
-    with pytest.raises(NotFoundError, match="missing"):
+    with pytest.raises(NotFoundError, match=r"l/model\.safetensors"):
         open_checkpoint(tmp_path / "l")
 
 
@@ -162,7 +162,7 @@ def test_an_index_that_lies(tmp_path: Path, change: Any, message: str) -> None:
 def test_shards_that_do_not_fit_their_index(tmp_path: Path) -> None:
     make_checkpoint(tmp_path, {name: bf16((4,)) for name in "abcd"}, shards=2)
     write_safetensors(tmp_path / SHARD, {name: bf16((4,)) for name in "abc"})
-    with pytest.raises(FormatError, match="tensor c is in"):
+    with pytest.raises(FormatError, match=rf"\bc .*{SHARD}"):
         open_checkpoint(tmp_path)
     (tmp_path / SHARD).unlink()
     with pytest.raises(NotFoundError, match=SHARD):
@@ -178,7 +178,7 @@ def test_an_index_that_is_none(tmp_path: Path, text: str) -> None:
 
 def test_limits_over_all_shards(tmp_path: Path) -> None:
     make_checkpoint(tmp_path, {name: bf16((4,)) for name in "abcd"}, shards=2)
-    with limited(tensors=3), pytest.raises(LimitError, match="4 tensors"):
+    with limited(tensors=3), pytest.raises(LimitError, match=r"\b4 .* 3$"):
         open_checkpoint(tmp_path)
-    with limited(index_json_bytes=50), pytest.raises(LimitError, match="index"):
+    with limited(index_json_bytes=50), pytest.raises(LimitError, match=r"50$"):
         open_checkpoint(tmp_path)

@@ -124,7 +124,7 @@ def test_versions_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch, "__version__", "2.7.1")
     assert bits(path) == expected(plain)
     monkeypatch.setattr(torch, "__version__", "2.6.0")
-    with pytest.raises(ConfigError, match=r"torch 2.6.0 does not say where") as caught:
+    with pytest.raises(ConfigError, match=r"torch 2\.6\.0") as caught:
         open_checkpoint(path)
     assert caught.value.hint == "pip install --upgrade torch"
 
@@ -132,7 +132,7 @@ def test_versions_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_torch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save_torch(tmp_path, {"model.a.weight": bf16((6, 4))})
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ConfigError, match="needs the package torch") as caught:
+    with pytest.raises(ConfigError) as caught:
         open_checkpoint(path)
     assert "[torch]" in caught.value.hint
 
@@ -143,7 +143,7 @@ def test_from_a_bucket_the_next_step_copies(name: str, monkeypatch: pytest.Monke
     for read in (open_path, open_ranks, dcp.open_path):
         with pytest.raises(UsageError) as caught:
             read(path)
-        assert caught.value.hint == f"copy it first: aws s3 cp --recursive {path}/ FOLDER"
+        assert f"aws s3 cp --recursive {path}/ " in caught.value.hint
 
 
 def test_what_is_left_out_and_renamed_is_said(tmp_path: Path) -> None:
@@ -153,11 +153,8 @@ def test_what_is_left_out_and_renamed_is_said(tmp_path: Path) -> None:
     beside = {"optimizer": {"state": {0: {"m": w}}}, "ema": {"w": w}, "step": 3}
     path = saved(tmp_path / "x.pt", {"model": {"_orig_mod.w": w, "note": "x"}, **beside})
     with open_checkpoint(path) as checkpoint:
-        assert checkpoint.remarks == (
-            "1 name without the marks of training wrappers: '_orig_mod.w' is 'w'",
-            "x.pt: left out, because it is not the model's state dict: optimizer (1 tensor), ema (1 tensor)",
-            "left out values of the state dict that are no tensors: 'note'",
-        )
+        for said, remark in zip(("'_orig_mod.w'", "optimizer (1 ", "'note'"), checkpoint.remarks, strict=True):
+            assert said in remark
 
 
 def test_shards_with_an_index(tmp_path: Path) -> None:
@@ -235,7 +232,7 @@ def test_nothing_of_a_pickle_runs(tmp_path: Path) -> None:
     import torch
 
     path = saved(tmp_path / "x.pt", {"w": torch.ones(2), "attack": Attack(tmp_path / "ran")})
-    with pytest.raises(FormatError, match=r"names posix.system") as caught:
+    with pytest.raises(FormatError, match=r"posix\.system") as caught:
         open_checkpoint(path)
     assert "torch.save(model.state_dict(), PATH)" in caught.value.hint
     assert not (tmp_path / "ran").exists()
@@ -248,7 +245,7 @@ def test_a_crash_is_no_answer(tmp_path: Path) -> None:
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / "x.bin", "w") as new:
         for name in old.namelist():
             new.writestr(name, bomb if name.endswith("data.pkl") else old.read(name))
-    with pytest.raises(FormatError, match="tuples more than 100 deep"):
+    with pytest.raises(FormatError, match=r"\b100\b"):
         open_checkpoint(tmp_path / "x.bin")
 
 
@@ -256,7 +253,7 @@ def test_another_protocol_is_refused_with_what_to_do(tmp_path: Path) -> None:
     import torch
 
     path = saved(tmp_path / "x.pt", {"w": torch.ones(2)}, pickle_protocol=4)
-    with pytest.raises(FormatError, match="not a pickle of protocol 2") as caught:
+    with pytest.raises(FormatError, match=r"x\.pt: .* 2\b") as caught:
         open_checkpoint(path)
     assert "torch.save(model.state_dict(), PATH)" in caught.value.hint
 
@@ -265,11 +262,11 @@ def test_old_and_foreign_files_are_named(tmp_path: Path) -> None:
     import torch
 
     path = saved(tmp_path / "old.bin", {"w": torch.ones(2)}, _use_new_zipfile_serialization=False)
-    with pytest.raises(FormatError, match=r"old.bin: a file of torch.save as it was before torch 1.6") as caught:
+    with pytest.raises(FormatError, match=r"old\.bin: .* 1\.6") as caught:
         open_checkpoint(path)
     assert f'weights_only=True), sys.argv[2])" {path} {tmp_path}/old-new.bin' in caught.value.hint
     path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(FormatError, match="a Git LFS pointer"):
+    with pytest.raises(FormatError, match="Git LFS"):
         open_checkpoint(path)
 
 
@@ -307,7 +304,7 @@ def test_limits_hold(tmp_path: Path) -> None:
     path = save_torch(tmp_path, {"a": bf16((2,)), "b": bf16((2,))})
     bounds = {"pickle_bytes": 10, "pickle_steps": 10, "archive_bytes": 10, "tensors": 1, "numel": 1, "name_bytes": 0}
     for name, bound in bounds.items():
-        with limited(**{name: bound}), pytest.raises(LimitError, match=r"the limits? |over 10 instructions"):
+        with limited(**{name: bound}), pytest.raises(LimitError, match=rf"\b{bound}\b"):
             open_checkpoint(path)
 
 

@@ -163,7 +163,7 @@ def test_force_refuses_the_source_file_and_links_to_it(source: Path, tmp_path: P
     (tmp_path / "snapshot" / "model.safetensors").symlink_to(file)
     for path, out in [(file, file), (tmp_path / "snapshot", source), (file, source)]:
         with (
-            pytest.raises(CannotCreateError, match="destroy the source"),
+            pytest.raises(CannotCreateError, match=f"{out}: .* {source}"),
             write_checkpoint(out, plan_for(path), force=True),
         ):
             pass
@@ -194,7 +194,7 @@ def test_a_write_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-c", TOO_LARGE, str(source), str(out)]
     child = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert child.stdout == f"{out}: cannot be written (File too large)\n"
+    assert child.stdout.startswith(f"{out}: ") and "File too large" in child.stdout
     assert list(tmp_path.iterdir()) == [source]
 
 

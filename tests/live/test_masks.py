@@ -116,11 +116,8 @@ def test_each_parameter_has_the_mask_of_what_differs_in_it_and_is_patched_there_
 def test_a_tensor_kept_in_parts_cannot_be_patched(tmp_path: Path) -> None:
     pair = Pair(models.dinov2, tmp_path)
     model = pair.load(0)
-    with pytest.raises(
-        WrongCheckpointError, match=r"weights_in\.\w+: the model keeps it in parts.*gate_proj"
-    ) as caught:
+    with pytest.raises(WrongCheckpointError, match=r"weights_in\.\w+: .*gate_proj"):
         apply_(model, pair.artifact)
-    assert "apply it to the source on disk" in caught.value.hint
     for p, other in zip(model.parameters(), pair.source.parameters(), strict=True):
         assert torch.equal(codes(p), codes(other))
 
@@ -128,9 +125,8 @@ def test_a_tensor_kept_in_parts_cannot_be_patched(tmp_path: Path) -> None:
 def test_experts_that_may_lie_two_ways_need_the_model(tmp_path: Path) -> None:
     wide = {"experts.0.down_proj.weight": (5, 5), "experts.1.down_proj.weight": (5, 5)}
     mask = {f"mlp.{name}": TensorMask(f"mlp.{name}", shape, pack(np.ones(shape, bool))) for name, shape in wide.items()}
-    with pytest.raises(WrongCheckpointError, match="laid out in two ways") as caught:
+    with pytest.raises(WrongCheckpointError, match=r"experts.0.down_proj.weight: "):
         dict(parameter_masks({"mlp.experts.down_proj": torch.zeros(2, 5, 5)}, mask))
-    assert "pass the model" in caught.value.hint
 
 
 def test_within_another_module_and_without_its_head(tmp_path: Path) -> None:
@@ -154,7 +150,7 @@ def test_layers_under_peft_and_not_its_adapters(tmp_path: Path) -> None:
     found = dict(parameter_masks(own, pair.mask, wrapped))
     name = "base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight"
     assert np.array_equal(found[name].packed, pair.mask["model.layers.0.self_attn.q_proj.weight"].packed)
-    with pytest.raises(UsageError, match=r"does not cover .*lora_A.* and 1 more, which the optimizer trains") as caught:
+    with pytest.raises(UsageError, match=r"lora_A.* 1 more") as caught:
         parameter_masks(named, pair.mask, wrapped)
     assert "adapters" in caught.value.hint
 
@@ -175,13 +171,13 @@ class TestTied:
         [(name, one)] = parameter_masks(trained, mask, model)
         assert name == EMBEDDING
         assert np.array_equal(one.packed, mask[names[0]].packed)
-        with pytest.raises(UsageError, match="they differ"):
+        with pytest.raises(UsageError, match=f"{EMBEDDING}.*{HEAD}|{HEAD}.*{EMBEDDING}"):
             list(parameter_masks(trained, self.masks(EMBEDDING) | self.masks(HEAD, density=0.4), model))
 
     def test_an_untied_head_needs_a_mask_of_its_own(self) -> None:
         model = models.qwen3(tie_word_embeddings=False)
         trained = {name: p for name, p in model.named_parameters() if p.shape == (97, 24)}
-        with pytest.raises(UsageError, match=r"does not cover lm_head\.weight"):
+        with pytest.raises(UsageError, match=r" lm_head\.weight,"):
             parameter_masks(trained, self.masks(EMBEDDING), model)
         both = dict(parameter_masks(trained, self.masks(EMBEDDING, HEAD), model))
         assert list(both) == list(trained) == [EMBEDDING, HEAD]
@@ -230,7 +226,7 @@ def test_an_expert_that_is_not_there_is_noticed(part: str, gone: int) -> None:
     mask = full(alone(model))
     list(parameter_masks(dict(model.named_parameters()), mask, model))
     del mask[f"model.layers.1.mlp.experts.{gone}.{part}.weight"]
-    with pytest.raises(WrongCheckpointError, match=r"tensor model\.layers\.1\.mlp\.experts\.\d+\.\w+\.weight: "):
+    with pytest.raises(WrongCheckpointError, match=r" model\.layers\.1\.mlp\.experts\.\d+\.\w+\.weight: "):
         list(parameter_masks(dict(model.named_parameters()), mask, model))
 
 
@@ -238,8 +234,8 @@ def test_what_is_twice_in_the_mask_or_in_the_model_is_refused() -> None:
     model = models.qwen3_moe()
     mask = full(alone(model)) | full(stacked(model))
     mask[DOWN].packed[0] = 0
-    with pytest.raises(UsageError, match="of the mask are both"):
+    with pytest.raises(UsageError, match=DOWN):
         list(parameter_masks(dict(model.named_parameters()), mask, model))
     both = torch.nn.ModuleDict({"module": torch.nn.Linear(3, 2), "_orig_mod": torch.nn.Linear(3, 2)})
-    with pytest.raises(WrongCheckpointError, match=r"ambiguous in this model: module\.\w+ or _orig_mod"):
+    with pytest.raises(WrongCheckpointError, match=r"module\.\w+ or _orig_mod"):
         parameter_masks(dict(both.named_parameters()), full({"weight": (2, 3), "bias": (2,)}), both)

@@ -22,4 +22,4 @@ def test_processes_publish_and_follow_together(programs: Path, tmp_path: Path) -
         assert [of[f"published {step}"] for step in range(2)] == [rank == 0] * 2
         assert [of[f"links {step}"] for step in range(2)] == [1, 1]
         assert [of[f"equal {step}"] for step in range(2)] == [True, True]
-        assert "extra: a weight of this model that the source lacks" in of["refused"]
+        assert " extra: " in of["refused"]

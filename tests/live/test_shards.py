@@ -67,5 +67,5 @@ def test_a_plain_tensor_is_all_here() -> None:
 
 
 def test_a_mask_of_another_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot be the mask of 65 coordinates"):
+    with pytest.raises(ValueError, match=r"\b8\b.*\b65\b"):
         cut(np.zeros(8, np.uint8), Part.whole(65))

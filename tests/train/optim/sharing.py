@@ -164,7 +164,7 @@ def names_from_the_first_forward(folder: Path) -> None:
     optimizer = MaskedAdamW(net.parameters(), mask=masks(), max_grad_norm=1.0, **ADAMW)
     Net()(torch.ones(()))
     put_gradients(net, 1)
-    with pytest.raises(UsageError, match="have no names"):
+    with pytest.raises(UsageError, check=lambda error: "optimizer.bind(" in error.hint):
         optimizer.step()
     optimizer.zero_grad()
     with torch.no_grad():
@@ -196,7 +196,7 @@ def replicas_of_ddp(folder: Path) -> None:
     net = DistributedDataParallel(Net())
     optimizer = MaskedAdamW(net.named_parameters(), mask=masks(), gradients="packed", **ADAMW)
     for _ in range(2):
-        with pytest.raises(UsageError, match="before DistributedDataParallel has averaged them"):
+        with pytest.raises(UsageError, match="DistributedDataParallel"):
             net(torch.ones(()))
     del optimizer
     gc.collect()
@@ -209,15 +209,15 @@ def other_layouts_are_refused_by_name(folder: Path) -> None:
     over = mesh(world)
     split = distribute_tensor(full, over, [Shard(0)])
     for placement, words in (
-        (Partial(), r"w is distributed as Partial\(sum\) over 1"),
-        (_StridedShard(0, split_factor=2), r"w is distributed as _StridedShard\(dim=0, sf=2\)"),
+        (Partial(), r"^w .*Partial\(sum\) "),
+        (_StridedShard(0, split_factor=2), r"^w .*_StridedShard\(dim=0, sf=2\)"),
     ):
         wrong = type(split).from_local(split.to_local(), over, [placement], run_check=False)
         with pytest.raises(UsageError, match=words):
             layout_of("w", wrong)
     if world == 4:
         deep = distribute_tensor(torch.zeros(8, 8, 8), mesh(2, 2), [Shard(1), Shard(2)])
-        with pytest.raises(UsageError, match=r"w is distributed as Shard\(dim=1\), Shard\(dim=2\) over 2"):
+        with pytest.raises(UsageError, match=r"^w .*Shard\(dim=1\), Shard\(dim=2\) .*\b2"):
             layout_of("w", deep)
 
 
@@ -344,7 +344,7 @@ def share_of_another_process(folder: Path) -> None:
     other = int(dist.get_world_size() > 1 and dist.get_rank() == 0)
     state = torch.load(folder / f"rank-{other}-of-2.pt", weights_only=False)
     optimizer.load_state_dict(state)
-    with pytest.raises(DataError, match="another process's share") as refused:
+    with pytest.raises(DataError) as refused:
         optimizer.bind(net)
     assert "torch.distributed.checkpoint" in (refused.value.hint or "")
 
@@ -366,7 +366,7 @@ def quantized_state(folder: Path) -> None:
         optimizer.step()
     same(weights(again), weights(net))
     alone = Net()
-    with pytest.raises(DataError, match="other parts"):
+    with pytest.raises(DataError, match=rf" {dist.get_world_size()} .* 1 "):
         set_optimizer_state_dict(
             alone, Masked(alone.named_parameters(), QuantizedMomentum, mask=masks()), whole, options=FULL
         )

@@ -52,7 +52,7 @@ def packed_shards_are_clipped_by_others(folder: Path) -> None:
         optimizer = make(net, gradients="packed", max_grad_norm=None)
         net(torch.tensor(torch.nan if dist.get_rank() == 0 else 1.0)).backward()
         assert whole(clip(net.parameters(), 0.1)).isnan()
-        with pytest.raises(DataError, match="has norm nan; the step was not taken"):
+        with pytest.raises(DataError, match=" nan"):
             optimizer.step()
         same(weights(net), before)
         net.zero_grad()

@@ -23,7 +23,7 @@ def test_verl_makes_it_without_names_and_the_model_gives_them() -> None:
     optimizer = MaskedAdamW(net.parameters(), lr=1e-3, weight_decay=0.1, betas=[0.9, 0.999], mask=mask)  # type: ignore[arg-type]
     for p in net.parameters():
         p.grad = torch.ones_like(p)
-    with pytest.raises(UsageError, match="have no names"):
+    with pytest.raises(UsageError, check=lambda error: "optimizer.bind(" in error.hint):
         optimizer.step()
     optimizer.zero_grad()
     with torch.no_grad():
@@ -157,11 +157,11 @@ class TestRefused:
         net = model()
         optimizer = MaskedAdamW(net.named_parameters() if named else net.parameters(), mask=masked(net, 0.4))
         optimizer.param_groups[0]["params"] = [torch.zeros(sum(p.numel() for p in net.parameters()))]
-        with pytest.raises(UsageError, match="4 parameters were merged into 1, as DeepSpeed"):
+        with pytest.raises(UsageError, match=r"\b4 .*\b1\b.* DeepSpeed"):
             optimizer.step()
 
     def test_meta_tensors(self) -> None:
         net = model().to("meta")
         optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.4))
-        with pytest.raises(UsageError, match="on the meta device"):
+        with pytest.raises(UsageError, match=" meta "):
             optimizer.step()

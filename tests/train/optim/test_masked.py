@@ -126,7 +126,7 @@ def test_packed_gradients_accumulate_in_fp32_and_free_dense_ones() -> None:
 
 def test_options_that_exclude_each_other_are_refused() -> None:
     net = model()
-    with pytest.raises(UsageError, match="dense gradients"):
+    with pytest.raises(UsageError, match="dense"):
         MaskedAdamW(net.named_parameters(), mask=masked(net, 0.5), gradients="packed", clip="dense", max_grad_norm=1.0)
 
 
@@ -160,7 +160,7 @@ def test_what_a_step_does_not_move_keeps_its_bits_in_every_dtype(dtype: torch.dt
 )  # fmt: skip
 def test_options_that_would_ruin_the_weights_are_refused(options: dict[str, Any]) -> None:
     net = model()
-    with pytest.raises(UsageError, match=f"{next(iter(options))} cannot be") as caught:
+    with pytest.raises(UsageError, match=f"^{next(iter(options))} ") as caught:
         MaskedAdamW(net.named_parameters(), mask=masked(net, 0.5), **options)
     assert caught.value.hint
 
@@ -178,7 +178,7 @@ def test_numbers_that_would_ruin_the_weights_are_refused_at_each_step(kind: Any,
     run(optimizer, net, 1)
     before = [p.detach().clone() for p in biases_of(net)]
     optimizer.param_groups[1][name] = value
-    with pytest.raises(UsageError, match=rf"{name} of param_groups\[1\] cannot be"):
+    with pytest.raises(UsageError, match=rf"{name} .*param_groups\[1\]"):
         run(optimizer, net, 1)
     assert all(torch.equal(p, was) for p, was in zip(biases_of(net), before, strict=True))
 
@@ -210,7 +210,7 @@ def test_a_parameter_of_another_shape_is_refused_though_it_has_as_many_elements(
     net.weight.data = net.weight.data.reshape(4, 16).clone()
     net.weight.grad = None
     before = net.weight.detach().clone()
-    with pytest.raises(UsageError, match=r"weight has shape \[4, 16\], but \[16, 4\] when its mask was found"):
+    with pytest.raises(UsageError, match=r"weight .*\[4, 16\], .*\[16, 4\]"):
         net.weight.sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     assert torch.equal(net.weight, before)
@@ -220,7 +220,7 @@ def test_complex_parameters_are_refused() -> None:
     net = torch.nn.ParameterDict({"w": torch.nn.Parameter(torch.ones(3, dtype=torch.complex64))})
     optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 1.0))
     net["w"].abs().sum().backward()
-    with pytest.raises(UsageError, match="w is complex") as caught:
+    with pytest.raises(UsageError, match=r"^w .*complex") as caught:
         optimizer.step()
     assert "view_as_real" in caught.value.hint
 
@@ -250,7 +250,7 @@ def test_sparse_gradients_are_refused_by_name() -> None:
     net = torch.nn.Embedding(20, 4, sparse=True)
     optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.5))
     net(torch.tensor([1, 2])).sum().backward()
-    with pytest.raises(UsageError, match="the gradient of weight is sparse"):
+    with pytest.raises(UsageError, match=r" weight .*sparse"):
         optimizer.step()
 
 
@@ -259,7 +259,7 @@ def test_state_of_another_kind_of_optimizer_is_refused() -> None:
     mask = masked(net, 0.5)
     sgd = SGD(net.named_parameters(), momentum=0.9, mask=mask)
     run(sgd, net)
-    with pytest.raises(DataError, match="another optimizer: it has no betas"):
+    with pytest.raises(DataError, match=r"betas.* MaskedAdamW"):
         MaskedAdamW(net.named_parameters(), mask=mask).load_state_dict(sgd.state_dict())
 
 

@@ -95,7 +95,7 @@ def test_state_of_another_mask_is_refused(bound: bool) -> None:
     two = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.3, seed=1))
     if bound:
         run(two, net, 1)
-    with pytest.raises(DataError, match="of another mask"):
+    with pytest.raises(DataError, match=r" 0\.weight "):
         two.load_state_dict(one.state_dict())
         run(two, net, 1)
 
@@ -106,5 +106,5 @@ def test_state_of_a_dense_optimizer_is_refused() -> None:
     run(dense, net, 1)
     optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.3))
     optimizer.load_state_dict(dense.state_dict())
-    with pytest.raises(DataError, match="not of a masked optimizer"):
+    with pytest.raises(DataError, match=r" 0\.weight "):
         run(optimizer, net, 1)

@@ -44,7 +44,7 @@ def test_keys_and_values_that_cannot_be_set(key: str, value: object) -> None:
 
 @pytest.mark.parametrize("value", ["2026-13-45", "[" * 3000, "{a: 1", "!!python/name:os.system"])
 def test_values_that_are_not_yaml(value: str) -> None:
-    with pytest.raises(FormatError, match="not YAML") as caught:
+    with pytest.raises(FormatError, match=r"^run_name=") as caught:
         read_config(f"run_name={value}", RECIPES["sft"])
     assert "\n" not in caught.value.message
     assert caught.value.hint
@@ -68,6 +68,6 @@ def test_keys_come_from_files_and_pairs_of_which_the_last_wins(tmp_path: Path) -
 def test_a_batch_is_taken_in_equal_parts_by_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     setup = RunSetup("sft", "", "", "", batch_size=3, config=read_config({}, RECIPES["sft"]))
-    with pytest.raises(UsageError, match="in 2 equal parts") as caught:
+    with pytest.raises(UsageError, match=r"\b3 .*\b2 ") as caught:
         arguments(setup, tmp_path, save_every=1)
     assert caught.value.facts["options"] == {"batch_size": 4}
