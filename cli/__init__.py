@@ -1,1 +1,1 @@
-"""The command line: each command parses, calls a room, prints, and decides nothing."""
+"""The command line: each command parses, calls a use case, prints, and decides nothing."""

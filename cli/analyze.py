@@ -33,7 +33,7 @@ METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "proj
 @click.option("--source", help="Source checkpoint of the artifact [where this machine has seen it].")
 @click.option("--target", help="Target checkpoint [made from the source and the delta].")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the result [<name>-analysis].")
-@click.option("--trajectory", is_flag=True, help="Follow one run over its checkpoints, or a pattern.")
+@click.option("--trajectory", is_flag=True, help="Measure one run over its checkpoints, or a pattern.")
 @click.option("--by", type=click.Choice(GROUPS), help="Show figures per group too.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every figure, and fold nothing.")
 @click.option("--metrics", type=click.Choice(METRICS), multiple=True, help="Only this group of figures (repeatable).")
@@ -70,7 +70,7 @@ def command(
         return
     if trajectory:
         _refuse_unused()
-        _follow(output, operands, verbose, by=by, **{name: options[name] for name in _SHARED})
+        _trajectory(output, operands, verbose, by=by, **{name: options[name] for name in _SHARED})
         return
     if len(operands) != 1:
         raise click.UsageError("give one REF, or --trajectory with SOURCE CHECKPOINT...")
@@ -102,7 +102,7 @@ def _refuse_unused() -> None:
             raise click.UsageError(f"{parameter.opts[-1]} changes nothing of --trajectory: leave it out")
 
 
-def _follow(output: Output, paths: tuple[str, ...], verbose: bool, **options: Any) -> None:
+def _trajectory(output: Output, paths: tuple[str, ...], verbose: bool, **options: Any) -> None:
     from maskreg.ref import is_pattern
 
     if len(paths) < 3 and not any(map(is_pattern, paths[1:])):

@@ -45,7 +45,7 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | No
     the hub cache.
 
     With --on, the server does it, with an artifact of its registry: --source and --out are then names there, which
-    `maskreg jobs sources` lists, and no paths. Ctrl-C leaves the job; `maskreg jobs` follows or cancels it.
+    `maskreg jobs sources` lists, and no paths. Ctrl-C leaves the job; `maskreg jobs` watches or cancels it.
     """
     output = ctx.ensure_object(Output)
     if remote is not None:

@@ -199,7 +199,7 @@ class Group(_WithExample, click.Group):
 class LazyGroup(Group):
     """A group whose command modules are imported when a command runs or is listed in the help.
 
-    Command modules import heavy rooms inside functions, so that the help stays fast.
+    Command modules import heavy packages inside functions, so that the help stays fast.
 
     Args:
         sections: by heading in the help, each command and its module beside this one.

@@ -27,7 +27,7 @@ _ON = click.option("--on", "remote", metavar="SERVER", help="Server, as a remote
 
 @click.group(cls=Group, example="maskreg jobs list --on lab")
 def command() -> None:
-    """List, follow and stop jobs of a server."""
+    """List, watch and stop jobs of a server."""
 
 
 @command.command("list", example="maskreg jobs list --on lab --project team --state running --json")
@@ -58,14 +58,14 @@ def list_(output: Output, /, remote: str | None, project: str | None, states: tu
 @command.command(example="maskreg jobs show 4be0c1d2e3f40516 --on lab --wait")
 @click.argument("id")
 @_ON
-@click.option("--wait", is_flag=True, help="Follow it to its end; fails if the job does.")
+@click.option("--wait", is_flag=True, help="Wait for its end; fails if the job does.")
 @click.pass_obj
 def show(output: Output, /, id: str, remote: str | None, wait: bool) -> None:
-    """Show the job ID, or follow it."""
+    """Show the job ID, or wait for its end."""
     space = workspace(output)
     job = verbs.jobs.show(id, remote, workspace=space)
     if wait:
-        tell_done(output, follow_job(output, space, job))
+        tell_done(output, wait_for(output, space, job))
         return
     output.answer(job)
     _describe(output, job)
@@ -108,13 +108,13 @@ def _describe(output: Output, job: verbs.jobs.RemoteJob) -> None:
 
 on_server = several(
     click.option("--on", "remote", metavar="SERVER", help="Do it on this server, with checkpoints that it offers."),
-    click.option("--wait/--no-wait", default=True, help="With --on, follow the job to its end [default], or leave it."),
+    click.option("--wait/--no-wait", default=True, help="With --on, wait for its end [default], or leave it."),
 )
 """The options of every command that a server can do."""
 
 
 def do_there(output: Output, kind: str, remote: str, request: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Have a server do the work; follow the job to its end, and print what it made, or print its id alone.
+    """Have a server do the work; wait for its end, and print what it made, or print its id alone.
 
     Args:
         here: the other options of the command: ``wait``, and options about this machine, which are refused.
@@ -130,10 +130,10 @@ def do_there(output: Output, kind: str, remote: str, request: Mapping[str, Any],
         output.value(job.id)
         return
     output.note(f"job {job.id} on {job.remote}: {job.kind}, {job.output}")
-    tell_done(output, follow_job(output, space, job))
+    tell_done(output, wait_for(output, space, job))
 
 
-def follow_job(output: Output, space: Workspace, job: verbs.jobs.RemoteJob) -> verbs.jobs.RemoteJob:
+def wait_for(output: Output, space: Workspace, job: verbs.jobs.RemoteJob) -> verbs.jobs.RemoteJob:
     """The job at its end. Ctrl-C leaves it as it is, and says how to go on."""
     try:
         with output.progress() as progress:

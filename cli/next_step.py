@@ -1,6 +1,6 @@
 """What to type next: the one table from errors and their facts to command lines.
 
-Rooms raise errors that carry facts (``maskreg.errors``); only this module knows what a shell can do about them. Each
+Errors carry facts (``maskreg.errors``); only this module knows what a shell can do about them. Each
 class has command lines under the fact that decides; the first is shown whose facts are all there, and rows of base
 classes follow the rows of the class. ``{on}`` is `` --remote NAME``, or nothing for the local registry. Options that
 would mend a request are added to the command that was typed::

@@ -45,7 +45,7 @@ class Line:
         self._drawn = False
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="maskreg-progress", daemon=True)
+        self._thread = threading.Thread(target=self._draw, name="maskreg-progress", daemon=True)
 
     def start(self, label: str, total_bytes: int) -> None:
         """Begin a phase, and end the one before."""
@@ -88,7 +88,7 @@ class Line:
         self._thread.join()
         self.clear()
 
-    def _follow(self) -> None:
+    def _draw(self) -> None:
         while not self._over.wait(min(_INTERVAL_SECONDS, SILENCE_SECONDS) if self._in_place else LINE_SECONDS):
             with self._lock:
                 now = time.monotonic()

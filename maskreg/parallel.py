@@ -1,6 +1,6 @@
 """Work on threads with bounded memory: results in order (:func:`ordered`), or none at all (:func:`each`).
 
-A task takes its room from :class:`Buffers`, which every worker has of its own and uses again.
+A task takes its memory from :class:`Buffers`, which every worker has of its own and uses again.
 
 Waiting can be given up, because a request to a service that hangs must not hold an interrupted command. Python shows a
 signal to the main thread alone, and a request ends when its answer comes or its patience is over. So a request runs on

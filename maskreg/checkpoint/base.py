@@ -1,6 +1,6 @@
 """The contract of checkpoint formats: named tensors to read span by span.
 
-A format is a file of this room and one line in :data:`maskreg.checkpoint.opening.FORMATS`. What is made of checkpoints
+A format is a file here and one line in :data:`maskreg.checkpoint.opening.FORMATS`. What is made of checkpoints
 in any format is written as safetensors: :mod:`maskreg.checkpoint.plan`, :mod:`maskreg.checkpoint.writer`.
 """
 

@@ -1,6 +1,6 @@
 """The contract of exchange formats: an artifact written as another tool reads it, and what that tool wrote read back.
 
-A format is one file of this room with two functions, and one line in :data:`maskreg.exchange.FORMATS`. It holds values
+A format is one file here with two functions, and one line in :data:`maskreg.exchange.FORMATS`. It holds values
 or a mask. Values come back as the target checkpoint, computed from the source while it is read; so extraction makes of
 it the artifact that it makes of any pair.
 

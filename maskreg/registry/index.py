@@ -286,7 +286,7 @@ class Index:
         filled = self._fill(self._or_raise(self.open(fill=False)), progress=progress)
         return replace(filled, damaged_catalog=str(moved))
 
-    def audit(self) -> list[MaskregError]:
+    def find_damage(self) -> list[MaskregError]:
         """What is wrong with the catalog's file or its database, or which entries it knows that the store has lost."""
         self.close()
         if self.is_unmade() or (catalog := self.open(fill=False)) is None:

@@ -58,7 +58,7 @@ class Names:
         self._unsound: dict[str, Folder] = {}
         self._read: dict[str, tuple[int, Digest | None]] = {}
         self._hashes: dict[str, str] = {}
-        self._followed: set[Digest] = set()
+        self._visited: set[Digest] = set()
         self._below: set[Digest] = set()
 
     def __len__(self) -> int:
@@ -105,8 +105,8 @@ class Names:
 
     def _links(self, waiting: set[Digest]) -> Iterator[set[Digest]]:
         # Link by link: what the last ones stand on is known when all of them were read.
-        while waiting := waiting - self._followed:
-            self._followed |= waiting
+        while waiting := waiting - self._visited:
+            self._visited |= waiting
             yield from ordered(self._stands_on, sorted(waiting), jobs=_READERS)
             waiting = self._below
 

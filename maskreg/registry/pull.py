@@ -35,7 +35,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry, Resolved
 from maskreg.registry.settle import Settling
-from maskreg.registry.transfer import Copying, Landing, follow, followed, newer_readme, space_for
+from maskreg.registry.transfer import Copying, Landing, newer_readme, space_for, track, tracked
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
@@ -50,7 +50,7 @@ DEFAULT_PARTS = ("mask", "delta", "analysis")
 
 
 @dataclass(frozen=True)
-class Pulled:
+class PullOutcome:
     """The outcome of a pull.
 
     Attributes:
@@ -82,7 +82,7 @@ def pull(
     parts: Collection[str] | None = DEFAULT_PARTS,
     progress: Progress = SILENT,
     jobs: int = DEFAULT_JOBS,
-) -> Pulled:
+) -> PullOutcome:
     """Copy an artifact into the local registry, unless it is there already.
 
     An interrupted pull is resumed by the next one, and a part becomes visible only when all of it has arrived. A local
@@ -102,7 +102,7 @@ def pull(
 
 def _fetch(
     local: Registry, remote: Registry, resolved: Resolved, parts: Collection[str] | None, progress: Progress, jobs: int
-) -> Pulled:
+) -> PullOutcome:
     digest = resolved.digest
     store = _directory(local)
     local_ref = resolved.ref.with_tag(resolved.ref.tag)
@@ -124,8 +124,8 @@ def _fetch(
             except NotAllowedError as error:
                 raise _unwritable_tag(local_ref, resolved, head, error) from error
     if origin and not note:
-        follow(local, remote, local_ref, digest)
-    return Pulled(
+        track(local, remote, local_ref, digest)
+    return PullOutcome(
         resolved,
         local.artifact(digest),
         fetched.count,
@@ -188,7 +188,7 @@ def _may_move(local: Registry, remote: Registry, resolved: Resolved, head: RefEn
         return f"{tag} {state}; {resolved.digest.short} has no local name, only its digest"
     check_movable(head, resolved.digest, hint=f"pull {tag}@{resolved.digest}, which leaves the tag alone")
     assert head.digest is not None  # an immutable tag that was removed has just been refused
-    if _set_by(head, origin) or head.digest in followed(local, remote, tag):
+    if _set_by(head, origin) or head.digest in tracked(local, remote, tag):
         return ""
     raise ConflictError(
         f"{resolved.ref} is {head.digest.short} locally and {resolved.digest.short} on {remote.name}, "
@@ -212,14 +212,14 @@ def _set_by(head: RefEntry, origin: str) -> bool:
     return bool(origin) and head.origin == origin
 
 
-def _use_local(local: Registry, ref: Ref, parts: Collection[str] | None, note: str) -> Pulled:
+def _use_local(local: Registry, ref: Ref, parts: Collection[str] | None, note: str) -> PullOutcome:
     resolved = local.resolve(ref)
     artifact = local.artifact(resolved.digest)
     artifact.name = str(ref)
     for part in _chosen_parts(ref, artifact.manifest, parts):
         artifact.require(part)
     _directory(local)
-    return Pulled(
+    return PullOutcome(
         resolved,
         artifact,
         reused_bytes=sum(o.size for o in objects_of(artifact.manifest, artifact.present())),

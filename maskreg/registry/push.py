@@ -16,7 +16,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
 from maskreg.registry.settle import Settling
-from maskreg.registry.transfer import Copying, check_follows, follow, newer_readme, space_for
+from maskreg.registry.transfer import Copying, check_tracked, newer_readme, space_for, track
 from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.signature import require_checking
@@ -95,7 +95,7 @@ def push(
         require_checking()
     check_movable(after, digest, hint="choose another tag", options={"tag": "OTHER-TAG"})
     if not force:
-        check_follows((local, remote), remote_ref, digest, after)
+        check_tracked((local, remote), remote_ref, digest, after)
     data, manifest = read_manifest(local.store, digest)
     whole = whole_parts(local.store, digest, manifest, listing(local.store, digest))
     sending = whole if parts is None else whole & frozenset(parts)
@@ -108,10 +108,10 @@ def push(
     is_fixed = resolved.entry is not None and resolved.entry.immutable and remote_ref.tag == ref.tag
     before = after.digest if after is not None else None
     with Settling(remote.store, digest, data, needed, lambda: sent.bring(needed, jobs)):
-        follow(local, remote, remote_ref, digest, before or digest)
+        track(local, remote, remote_ref, digest, before or digest)
         card = replace(resolved.card, readme=newer_readme(remote, resolved.card.readme, after))
         entry = remote.append(remote_ref, digest, card=card, after=after, action="push", immutable=is_fixed or None)
-    follow(local, remote, remote_ref, digest)
+    track(local, remote, remote_ref, digest)
     reused = max(0, sum(entry.size for entry in needed) - sent.bytes)
     figures = remote_ref, digest, remote.name, remote.url, sending, sent.count, sent.bytes, reused
     if after is None or after.digest in (None, digest):

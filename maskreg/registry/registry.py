@@ -19,7 +19,7 @@ from maskreg.registry.identity import check_home, ensure_identity, read_identity
 from maskreg.registry.index import Index
 from maskreg.registry.keys import Pins, PrivateKeys
 from maskreg.registry.searching import Search, lost, search_server, without
-from maskreg.registry.trust import Trust, audit
+from maskreg.registry.trust import Trust, find_unvouched
 from maskreg.settings import Remote, Settings
 from maskreg.signature import PublicKey
 from maskreg.store import FileStore, Store, open_store
@@ -247,18 +247,18 @@ class Registry(Closing):
         """The latest entry of a tag that was not removed."""
         return self._live(ref, self.head(ref))
 
-    def audit(self, ref: Ref | None = None) -> list[CorruptError]:
+    def find_damage(self, ref: Ref | None = None) -> list[CorruptError]:
         """Everything that is wrong with the log of a tag, or with all logs; nothing new is remembered."""
         ref = ref and replace(ref, digest=None)
-        damaged = [*self.refs.audit(ref), *self.audit_known(ref)]
+        damaged = [*self.refs.find_damage(ref), *self.find_untrusted(ref)]
         return list({(error.key, error.message): error for error in damaged}.values())
 
-    def audit_known(self, ref: Ref | None = None) -> list[CorruptError]:
+    def find_untrusted(self, ref: Ref | None = None) -> list[CorruptError]:
         """What does not continue what this machine knows of a tag, or of all; the logs themselves are not read."""
         damaged: list[CorruptError] = []
         if self.witness is not None:
-            damaged += self.witness.audit(self.refs, self.uuid, ref)
-        return [*damaged, *audit(self.trust, self.refs, ref)]
+            damaged += self.witness.find_damage(self.refs, self.uuid, ref)
+        return [*damaged, *find_unvouched(self.trust, self.refs, ref)]
 
     def history(self, ref: Ref) -> list[RefEntry]:
         """Every entry of a tag's log, the oldest first."""

@@ -272,7 +272,7 @@ def accept_all(registry: Registry) -> Iterator[str]:
         yield refused
     if registry.witness is None:
         return
-    for error in registry.witness.audit(registry.refs, registry.uuid):
+    for error in registry.witness.find_damage(registry.refs, registry.uuid):
         if (
             isinstance(error, RolledBackError)
             and error.key.startswith(REFS)

@@ -1,4 +1,4 @@
-"""What transfers share: the incoming folder of a local registry, and which artifact of a remote's tag it follows.
+"""What transfers share: the incoming folder of a local registry, and which artifact a tag of a remote is known to have.
 
 A part of an artifact becomes visible as a whole, or not at all.
 
@@ -19,14 +19,14 @@ What a tag of a remote pointed to is remembered, so that a push never moves it o
 
 A pull or push of a tag leaves, in the local registry's store::
 
-    followed/<uuid>/<project>/<name>/<tag>.json    the artifact that the tag pointed to
+    tracked/<uuid>/<project>/<name>/<tag>.json    the artifact that the tag pointed to
 
 A later push can move the tag from that artifact to another one, and from no other::
 
-    ada   push x:v1   -> A     the tag is new          ada follows A
-    bob   push x:v1   -> B     bob follows nothing     refused: the tag is at A, which ada set
-    bob   push --force         on purpose: B           bob follows B
-    ada   push x:v1   -> A     ada follows A           refused: the tag is at B, which bob set
+    ada   push x:v1   -> A     the tag is new          ada tracks A
+    bob   push x:v1   -> B     bob tracks nothing     refused: the tag is at A, which ada set
+    bob   push --force         on purpose: B           bob tracks B
+    ada   push x:v1   -> A     ada tracks A           refused: the tag is at B, which bob set
 
 The record names both artifacts while an entry is being written, so that a push that breaks off between the entry and
 the record is not taken for another user's.
@@ -153,13 +153,13 @@ class Copying:
             self.bytes += entry.size
 
 
-FOLLOWED = "followed/"
+TRACKED = "tracked/"
 """Prefix of the records in a local registry."""
 
-_SCHEMA = "maskreg.followed/1"
+_SCHEMA = "maskreg.tracked/1"
 
 
-def follow(local: Registry, remote: Registry, ref: Ref, *digests: Digest) -> None:
+def track(local: Registry, remote: Registry, ref: Ref, *digests: Digest) -> None:
     """Remember what a tag of a remote points to, or is about to; a read-only local registry remembers nothing."""
     key = _key(remote, ref)
     data = sealed({"schema": _SCHEMA, "registry": remote.uuid, "tag": ref.path, "digests": sorted(set(digests))})
@@ -173,7 +173,7 @@ def follow(local: Registry, remote: Registry, ref: Ref, *digests: Digest) -> Non
         local.store.put(key, data)
 
 
-def followed(local: Registry, remote: Registry, ref: Ref) -> frozenset[Digest]:
+def tracked(local: Registry, remote: Registry, ref: Ref) -> frozenset[Digest]:
     """What this machine knows that a tag of a remote points to; empty when it neither pulled nor pushed the tag.
 
     A record that is damaged says nothing: a push that asks for it is then refused, unless it is forced.
@@ -188,15 +188,15 @@ def followed(local: Registry, remote: Registry, ref: Ref) -> frozenset[Digest]:
         return frozenset()
 
 
-def is_followed(local: Registry, ref: Ref) -> bool:
+def is_tracked(local: Registry, ref: Ref) -> bool:
     """Whether this machine has pulled the tag from a remote or pushed it to one."""
-    return any(info.key.endswith(f"/{ref.path}.json") for info in local.store.list(FOLLOWED))
+    return any(info.key.endswith(f"/{ref.path}.json") for info in local.store.list(TRACKED))
 
 
-def check_follows(registries: tuple[Registry, Registry], ref: Ref, digest: Digest, head: RefEntry | None) -> None:
+def check_tracked(registries: tuple[Registry, Registry], ref: Ref, digest: Digest, head: RefEntry | None) -> None:
     """Refuse to move a tag of a remote from an artifact that this machine did not know it pointed to."""
     local, remote = registries
-    if head is None or head.digest in (None, digest) or head.digest in followed(local, remote, ref):
+    if head is None or head.digest in (None, digest) or head.digest in tracked(local, remote, ref):
         return
     assert head.digest is not None  # for type checkers: it is not in the tuple
     ours = local.head(replace(ref, digest=None))
@@ -215,7 +215,7 @@ def check_follows(registries: tuple[Registry, Registry], ref: Ref, digest: Diges
 
 
 def _key(remote: Registry, ref: Ref) -> str:
-    return f"{FOLLOWED}{remote.uuid}/{ref.path}.json"
+    return f"{TRACKED}{remote.uuid}/{ref.path}.json"
 
 
 _ENTRIES = 256

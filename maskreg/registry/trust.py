@@ -405,7 +405,7 @@ class Trust:
         return True
 
 
-def audit(trust: Trust, refs: RefLog, ref: Ref | None = None) -> Iterator[CorruptError]:
+def find_unvouched(trust: Trust, refs: RefLog, ref: Ref | None = None) -> Iterator[CorruptError]:
     """Everything of a tag, or of all, for which no trusted key vouches, and keys that are not trusted."""
     for project in [ref.project] if ref else trust.projects():
         try:

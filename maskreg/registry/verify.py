@@ -1,6 +1,6 @@
-"""One audit of a registry: its identity, every tag's log, every artifact, and the catalog.
+"""One verification of a registry: its identity, every tag's log, every artifact, and the catalog.
 
-Damage is collected, and never ends the audit. Each kind of thing is counted, so that a report says what it is about::
+Damage is collected, and ends nothing. Each kind of thing is counted, so that a report says what it is about::
 
     identity      maskreg.json is there once a tag is, and can be read
     tags          every entry of every log: parsed, numbered without gaps, linked, immutable tags unmoved; of a remote
@@ -131,12 +131,12 @@ def joined(reports: Sequence[Verified]) -> Verified:
 
 
 _WRONG = (DataError, NotFoundError, UsageError)
-# What a damaged or forged artifact raises. Others say that the store cannot be read now, and end the audit.
+# What a damaged or forged artifact raises. Others say that the store cannot be read now, and end the verification.
 
 
 @dataclass
 class _Looking:
-    # What both kinds of audit do; what is wrong with one artifact does not keep it from the next.
+    # What both kinds of verification do; what is wrong with one artifact does not keep it from the next.
     registry: Registry
     progress: Progress
     jobs: int
@@ -280,7 +280,7 @@ class _One(_Looking):
         return head.digest if head is not None else None
 
     def _head(self, ref: Ref) -> RefEntry | None:
-        # The audit of its log says what is wrong with one that cannot be read.
+        # Reading its log says what is wrong with one that cannot be read.
         with suppress(DataError):
             return self.registry.refs.head(replace(ref, digest=None))
         return None
@@ -298,10 +298,10 @@ class _One(_Looking):
 
     def _log(self, ref: Ref) -> list[CorruptError]:
         try:
-            return self.registry.audit(ref)
+            return self.registry.find_damage(ref)
         except FormatError:
             # Without an identity it is unknown what was seen of this registry; the log can be read.
-            return self.registry.refs.audit(replace(ref, digest=None))
+            return self.registry.refs.find_damage(replace(ref, digest=None))
 
 
 @dataclass
@@ -345,7 +345,7 @@ class _Everything(_Looking):
             if head is not None and head.digest is not None:
                 self.named.setdefault(head.digest, []).append(str(head.ref))
         with suppress(FormatError):
-            damaged += self.registry.audit_known()
+            damaged += self.registry.find_untrusted()
         return damaged, tags, entries
 
     def _list_artifacts(self) -> tuple[list[Damage], dict[Digest, int]]:
@@ -384,7 +384,7 @@ class _Everything(_Looking):
             yield _damage(None, (), CorruptError(IDENTITY, fault, hint=IDENTITY_HINT))
 
     def _catalog(self) -> Iterator[Damage]:
-        for error in self.registry.index.audit():
+        for error in self.registry.index.find_damage():
             # The catalog does not know which remote it belongs to.
             error.facts["remote"] = self.registry.remote_name
             if isinstance(error, CorruptError) and error.key.startswith(REFS):

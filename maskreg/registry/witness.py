@@ -122,7 +122,7 @@ class Witness:
             if turn:
                 head = log.head(ref)
             if head is not None and head.n >= known.n:
-                return known, self._follow(log, ref, known, head)
+                return known, self._since(log, ref, known, head)
             direct = log.peek(ref, known.n)
             if direct is None or direct.id != known.id:
                 raise self._refusal(ref, known, head, direct)
@@ -154,7 +154,7 @@ class Witness:
         except DataError as error:
             raise self._damaged(key, error) from error
 
-    def audit(self, log: RefLog, uuid: str, ref: Ref | None = None) -> list[CorruptError]:
+    def find_damage(self, log: RefLog, uuid: str, ref: Ref | None = None) -> list[CorruptError]:
         """Everything of a tag, or of all that were seen, that does not continue what was seen; remembers nothing."""
         damaged: list[CorruptError] = []
         try:
@@ -199,7 +199,7 @@ class Witness:
         """Forget what was seen of a tag: what is there next is taken as it is."""
         self._records.store.delete([info.key for info in self._records.store.list(f"{_folder(uuid, ref)}/")])
 
-    def _follow(self, log: RefLog, ref: Ref, known: RefEntry, head: RefEntry) -> list[RefEntry]:
+    def _since(self, log: RefLog, ref: Ref, known: RefEntry, head: RefEntry) -> list[RefEntry]:
         direct = head if head.n == known.n else log.peek(ref, known.n)
         if direct is None or direct.id != known.id:
             raise self._refusal(ref, known, head, direct)

@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from maskreg.service import access, api, health, observing, pages, problems
 from maskreg.service.access import COOKIE, Where
-from maskreg.service.background import Background, Follower, housekeeper
+from maskreg.service.background import Background, Indexer, housekeeper
 from maskreg.service.context import Service
 from maskreg.service.health import Readiness
 from maskreg.service.middleware import Bounded, KnownHosts, Protected
@@ -121,9 +121,9 @@ def routers() -> Iterator[tuple[str, APIRouter]]:
 
 def create_app(service: Service) -> FastAPI:
     """The application of a server."""
-    follower = Follower(service)
+    indexer = Indexer(service)
     replicas = Replicas(os.environ.get(observing.FOLDER, ""))
-    threads: list[Background] = [follower, housekeeper(service), RunsObserver(service, replicas)]
+    threads: list[Background] = [indexer, housekeeper(service), RunsObserver(service, replicas)]
 
     @asynccontextmanager
     async def during(app: FastAPI) -> AsyncIterator[None]:
@@ -133,7 +133,7 @@ def create_app(service: Service) -> FastAPI:
             yield
 
     app = DescribedApp(title="maskreg", version=__version__, docs_url=None, redoc_url=None, lifespan=during)
-    app.state.follower = follower
+    app.state.indexer = indexer
     app.state.replicas = replicas
     app.state.service = service
     app.state.readiness = Readiness.of(service)

@@ -2,14 +2,14 @@
 
 ::
 
-    follower      every FOLLOW_SECONDS, in each process: index what went past all servers into the store
+    indexer       every INDEX_SECONDS, in each process: index what went past all servers into the store
     housekeeper   chores, in one process of all servers on a database at a time:
       refresh       sign the state of the projects' tags anew, long before readers would refuse it
       verify        hash and open artifacts that were uploaded, or whose verification was requested
       tidy          delete what was uploaded and never became an artifact, or never got a name
 
 Searches of a server ask the catalog alone. What goes through a server is in it at once; what goes straight into a
-shared folder or bucket is taken in by the follower. Every process looks for chores that are due; the database lets
+shared folder or bucket is taken in by the indexer. Every process looks for chores that are due; the database lets
 one of them have each (:mod:`maskreg.service.auth.chores`), and another one does what a killed process left.
 """
 
@@ -79,17 +79,17 @@ class Background(ABC):
             self._stop.wait(self._every_s)
 
 
-FOLLOW_SECONDS = 300.0
+INDEX_SECONDS = 300.0
 """The longest time that what went past all servers is missing from searches."""
 
 
-class Follower(Background):
-    """A thread that follows the store; ``left_out`` are the names that the last look could not describe."""
+class Indexer(Background):
+    """A thread that indexes new names of the store; ``left_out`` are those that the last look could not describe."""
 
-    name = "follower"
+    name = "indexer"
     trouble = "the catalog is not up to date"
 
-    def __init__(self, service: Service, seconds: float = FOLLOW_SECONDS) -> None:
+    def __init__(self, service: Service, seconds: float = INDEX_SECONDS) -> None:
         super().__init__(seconds)
         self.left_out: tuple[LeftOut, ...] = ()
         self._service = service

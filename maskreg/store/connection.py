@@ -77,7 +77,7 @@ class Connection:
             time.sleep(pause)
             pause = random.uniform(0.5, 1) * _PAUSE_SECONDS * 4**attempt
             try:
-                answer = self._follow(message)
+                answer = self._through_redirects(message)
             except LostError as lost:
                 problem = UnavailableError(
                     f"{self.url}: {message.method.lower()}: the service does not answer ({lost})",
@@ -146,7 +146,7 @@ class Connection:
         if self._connected is not None:
             self._connected.close()
 
-    def _follow(self, message: Message) -> Answer:
+    def _through_redirects(self, message: Message) -> Answer:
         url = f"{self.url}{API}{message.path}"
         for _ in range(_REDIRECTS):
             own = self._is_own(url)

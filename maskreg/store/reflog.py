@@ -128,7 +128,7 @@ class RefLog:
             yield from reversed(older)
             head = older[0]
 
-    def audit(self, ref: Ref | None = None) -> list[CorruptError]:
+    def find_damage(self, ref: Ref | None = None) -> list[CorruptError]:
         """Everything that is wrong with the log of a tag, or of all, by key: reads every entry."""
         damaged: list[CorruptError] = []
         for _ in self.walk(damaged, self._store.list(REFS if ref is None else f"{REFS}{ref.path}/")):

@@ -167,7 +167,7 @@ class LatestWeights:
     def _begin(
         self, head: Digest | None, weights: Any, processes: Processes | Alone, stack: ExitStack
     ) -> tuple[Baseline, Checkpoint | None]:
-        """Read the source, and then follow the links to the head."""
+        """Read the source, and then take the links up to the head."""
         rank, space = processes.rank, self._space
         source = processes.together(lambda: self._opened(head, stack))
         target = processes.together(lambda: self._target(weights, source, rank, stack))
@@ -177,7 +177,7 @@ class LatestWeights:
         self._baseline = baseline = processes.together(read)
         root = baseline.root(processes)
 
-        def follow() -> str:
+        def catch_up() -> str:
             remember(space, root, source.path)
             steps = self._chains.way(self._ref, head, root) if head is not None else ()
             artifacts, _ = self._chains.bring(steps, space.local, space.settings.jobs)
@@ -185,7 +185,7 @@ class LatestWeights:
                 baseline.take(Chained(source, artifacts, jobs=self._jobs))
             return steps[-1].after if steps else root
 
-        self.root, self._head = processes.together(follow), head
+        self.root, self._head = processes.together(catch_up), head
         return baseline, target
 
     def _opened(self, head: Digest | None, stack: ExitStack) -> Checkpoint:

@@ -66,9 +66,9 @@ class Naming:
             return ""
         if head.origin:
             return "was pulled from a remote"
-        from maskreg.registry.transfer import is_followed
+        from maskreg.registry.transfer import is_tracked
 
-        if is_followed(local, head.ref):
+        if is_tracked(local, head.ref):
             return "was pushed to a remote"
         return "" if head.by == local.by else f"was set by {head.by}"
 

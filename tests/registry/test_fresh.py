@@ -72,7 +72,7 @@ def test_an_old_state_is_refused_when_its_date_is_too_old(store: MemoryStore, ti
         with pytest.raises(UntrustedError, match=r"2026-03-01 .* 2026-03-08") as caught:
             bob.head(REF)
         assert caught.value.facts == {"expired": "team", "remote": "lab"}
-        assert caught.value.message in {error.message for error in bob.audit()}
+        assert caught.value.message in {error.message for error in bob.find_damage()}
     with pytest.raises(UntrustedError, check=lambda error: "expired" in error.facts):
         at(time, reader(frozen, MemoryStore())).head(Ref.parse("team/never:v1"))
 
@@ -89,7 +89,7 @@ def test_a_tag_behind_the_statement_is_refused_by_who_never_looked_before(store:
     # A renewal of the statement does not sign that away.
     ada = at(time, writer(store, KEY))
     set_to(ada, C, OTHER)
-    assert entry_key(REF, 2) in [error.key for error in ada.audit()]
+    assert entry_key(REF, 2) in [error.key for error in ada.find_damage()]
 
 
 def test_new_tags_do_not_pass_with_old_ones(store: MemoryStore, time: Time) -> None:
@@ -183,7 +183,7 @@ def test_lists_that_nothing_names_any_more_are_deleted(store: MemoryStore, time:
         refresh(ada, "team")
     # The lists of the key document, of this statement, and of the one before, which a reader might have just read.
     assert len(list(store.list("keys/team/heads/"))) == 3
-    assert at(time, reader(store, MemoryStore())).audit() == []
+    assert at(time, reader(store, MemoryStore())).find_damage() == []
 
 
 def test_a_statement_of_the_future_is_refused_until_a_right_clock_replaces_it(store: MemoryStore, time: Time) -> None:

@@ -207,7 +207,7 @@ def test_a_rebuild_in_place_keeps_what_only_the_catalog_holds(full: Path, digest
     with new_local(full) as registry:
         assert registry.index.rebuild().damaged_catalog == ""
         assert registry.search(Query(sort="name", descending=False)).results == expected
-        assert registry.index.audit() == []
+        assert registry.index.find_damage() == []
         kept = registry.index.use(lambda catalog: [row.value for row in catalog.measurements(digest)])
         assert kept == [0.5, 0.75]
 

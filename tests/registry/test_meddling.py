@@ -55,7 +55,7 @@ class Meddling(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_wrong(self) -> None:
-        assert Reader(self.store, self.memory).audit() == []
+        assert Reader(self.store, self.memory).find_damage() == []
 
     @precondition(lambda self: self.entries)
     @rule(data=st.data())
@@ -111,7 +111,7 @@ class Meddling(RuleBasedStateMachine):
         touched = any(
             stored(store, entry.key) != entry.to_bytes() for entry in self.entries[: self.seen.n if self.seen else 0]
         )
-        damaged = Reader(store, memory).audit()
+        damaged = Reader(store, memory).find_damage()
         try:
             head = Reader(store, memory).head(REF)
         except DataError:

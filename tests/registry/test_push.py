@@ -145,7 +145,7 @@ class Breaks(FileStore):
     writes = 0
 
     def put(self, key: str, data: bytes) -> None:
-        if key.startswith("followed/"):
+        if key.startswith("tracked/"):
             self.writes += 1
             if self.writes > 1:
                 raise KeyboardInterrupt
@@ -184,7 +184,7 @@ def test_a_home_that_is_read_only_pushes_and_remembers_nothing(
 def test_a_damaged_record_knows_nothing(local: Registry, remote: Registry, pushed: Digest, other: Digest) -> None:
     push(local, remote, REF, tag="v1")
     local.publish(REF, other, card=Card(), origin=remote.uuid)
-    records = sorted((root_of(local) / "followed").rglob("*.json"))
+    records = sorted((root_of(local) / "tracked").rglob("*.json"))
     contents = [record.read_bytes() for record in records]
     # Each under the other's name, then cut short.
     for changed in ([*reversed(contents)], [content[:-9] for content in contents]):

@@ -71,7 +71,7 @@ def test_who_has_the_key_writes_and_all_read(store: MemoryStore) -> None:
     head = bob.head(REF)
     assert head is not None and (head.n, head.digest, head.signer, head.registry) == (3, C, KEY.key, bob.uuid)
     assert [entry.signer for entry in bob.history(REF)] == [None, KEY.key, KEY.key]
-    assert bob.audit() == []
+    assert bob.find_damage() == []
     assert len(notes) == 1 and KEY.key in notes[0]
     assert set_to(writer(store, KEY), None).signer == KEY.key
     assert reader(store, MemoryStore()).head(REF).deleted  # type: ignore[union-attr]
@@ -142,8 +142,8 @@ def test_a_writer_without_the_right_is_refused(store: MemoryStore, attack: Calla
         with pytest.raises(UntrustedError, match=said) as caught:
             read(REF)
     assert caught.value.facts == {"unsigned": REF, "remote": "lab"}
-    assert caught.value.message in {error.message for error in bob.audit()}
-    assert caught.value.message in {error.message for error in bob.audit(REF)}
+    assert caught.value.message in {error.message for error in bob.find_damage()}
+    assert caught.value.message in {error.message for error in bob.find_damage(REF)}
     with pytest.raises(UntrustedError, match=said):
         set_to(writer(store, KEY), B)
 
@@ -263,7 +263,7 @@ def test_any_bit_of_a_signed_log_counts(data: st.DataObject) -> None:
     copied = snapshot(store)
     copied.put(key, bytes(flipped))
     bob = reader(copied, MemoryStore())
-    assert bob.audit() != []
+    assert bob.find_damage() != []
     with pytest.raises(DataError):
         bob.history(REF)
         bob.history(OTHER)
@@ -345,7 +345,7 @@ def test_another_key_is_refused_by_a_reader_with_a_pin(store: MemoryStore, attac
         if bob is configured:
             trust = f"maskreg config set remotes.lab.project_keys team={EVES.key}"
         assert next_step(caught.value) == f"ask the owner of team; if that is its key: {trust}"
-        assert [error.message for error in bob.audit(REF)] == [caught.value.message]
+        assert [error.message for error in bob.find_damage(REF)] == [caught.value.message]
 
 
 def test_a_key_without_a_handover_is_taken_on_purpose_only(store: MemoryStore) -> None:

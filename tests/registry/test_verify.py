@@ -1,4 +1,4 @@
-"""One audit of identity, tags, artifacts and catalog, of every kind of store; no damage ends it."""
+"""One verification of identity, tags, artifacts and catalog, of every kind of store; no damage ends it."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_damaged_guard_is_reported(lab: Registry, digest: Digest, key: str) ->
         assert next_step(damage.error)
 
 
-def test_what_was_seen_of_a_remote_is_part_of_its_audit(
+def test_what_was_seen_of_a_remote_is_part_of_its_verification(
     local: Registry, digest: Digest, other: Digest, tmp_path: Path
 ) -> None:
     settings = Settings(home=root_of(local), config_path=tmp_path / "config.toml")

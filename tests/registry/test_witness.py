@@ -57,7 +57,7 @@ def test_a_log_that_does_not_go_on_is_refused(remote: Remote, tmp_path: Path, me
         for digest in (A, B, C):
             last = move(reader.store, digest)
         assert reader.head(REF) == last
-        assert reader.audit() == []
+        assert reader.find_damage() == []
         meddle(reader.store)
         for read in (reader.head, reader.live, reader.resolve, reader.history):
             with pytest.raises(RolledBackError) as caught:
@@ -65,14 +65,14 @@ def test_a_log_that_does_not_go_on_is_refused(remote: Remote, tmp_path: Path, me
         text = str(caught.value)
         assert caught.value.facts == {"ref": REF, "remote": "lab"}
         assert all(part in text for part in (C.short, "ada@here", f"{last.at:%Y-%m-%d %H:%M:%S}"))
-        assert entry_key(REF, 3) in {error.key for error in reader.audit()}
-        assert str(caught.value) in {error.message for error in reader.audit(REF)}
+        assert entry_key(REF, 3) in {error.key for error in reader.find_damage()}
+        assert str(caught.value) in {error.message for error in reader.find_damage(REF)}
         # Only who has seen the log can tell, and what was refused can be taken on purpose.
         now = stranger.head(REF)
         assert accept_tag(reader, REF) == text
         assert reader.head(REF) == now
         assert accept_tag(reader, REF) == ""
-        assert [error for error in reader.audit() if isinstance(error, RolledBackError)] == []
+        assert [error for error in reader.find_damage() if isinstance(error, RolledBackError)] == []
 
 
 def test_what_this_machine_wrote_is_remembered() -> None:
@@ -150,7 +150,7 @@ def test_another_registry_at_the_same_place_is_refused() -> None:
         with pytest.raises(RolledBackError, match=uuid):
             Reader(store, memory).head(REF)
         move(store, B)
-    assert [error.key for error in Reader(store, memory).audit()] == [IDENTITY]
+    assert [error.key for error in Reader(store, memory).find_damage()] == [IDENTITY]
     reader = Reader(store, memory)
     with pytest.raises(RolledBackError) as caught:
         accept_tag(reader, REF)
@@ -184,4 +184,4 @@ def test_a_damaged_memory_says_what_to_remove() -> None:
         assert not isinstance(caught.value, RolledBackError)
         assert info.key in caught.value.hint
         memory.put(info.key, before)
-    assert Reader(store, memory).audit() == []
+    assert Reader(store, memory).find_damage() == []

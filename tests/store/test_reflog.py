@@ -89,7 +89,7 @@ def test_what_a_file_system_leaves_beside_the_entries_is_left_alone(store: Store
         store.put(name, b"?")
     assert log.head(REF) == entry
     assert list(log.heads()) == [entry]
-    assert log.audit() == []
+    assert log.find_damage() == []
 
 
 def test_the_slower_of_two_gets_a_conflict_that_names_the_faster(store: Store) -> None:
@@ -313,7 +313,7 @@ def test_entries_form_a_chain(memory: MemoryStore) -> None:
     assert [e.previous for e in (first, second, third, fourth)] == [None, first.id, second.id, third.id]
     assert Digest.of(first.payload()) == first.id
     assert history(RefLog(memory)) == [first, second, third, fourth]
-    assert RefLog(memory).audit() == RefLog(memory).audit(REF) == []
+    assert RefLog(memory).find_damage() == RefLog(memory).find_damage(REF) == []
 
 
 @pytest.mark.parametrize("n", [LIMITS.ref_entries + 1, 10**20 - 1, 0])
@@ -328,7 +328,7 @@ def test_a_number_out_of_range_is_damage_and_nothing_is_appended(memory: MemoryS
             fails()
         assert caught.value.key == stray
         assert stray in caught.value.hint
-    assert [error.key for error in log.audit()] == [stray]
+    assert [error.key for error in log.find_damage()] == [stray]
     with pytest.raises(CorruptError):
         log.append(REF, after=entries[-1], digest=A, card=Card(), by="ada")
 
@@ -354,7 +354,7 @@ def test_a_missing_entry_is_damage(memory: MemoryStore) -> None:
         log.head(REF)
     assert caught.value.key == entry_key(REF, 2)
     assert all(entry_key(REF, n) in caught.value.hint for n in (3, 4))
-    assert [error.key for error in log.audit()] == [entry_key(REF, 2)]
+    assert [error.key for error in log.find_damage()] == [entry_key(REF, 2)]
 
 
 def test_an_edited_entry_breaks_the_chain_though_it_is_sealed(memory: MemoryStore) -> None:
@@ -363,8 +363,8 @@ def test_an_edited_entry_breaks_the_chain_though_it_is_sealed(memory: MemoryStor
     log = RefLog(memory)
     with pytest.raises(CorruptError, match="does not follow from entry 2"):
         history(log)
-    assert [error.key for error in log.audit(REF)] == [entry_key(REF, 3)]
-    assert log.audit(Ref.parse("other")) == []
+    assert [error.key for error in log.find_damage(REF)] == [entry_key(REF, 3)]
+    assert log.find_damage(Ref.parse("other")) == []
 
 
 # What a writer is told
@@ -406,7 +406,7 @@ def test_an_outdated_list_is_neither_a_conflict_nor_an_empty_tag(memory: MemoryS
 def test_a_list_with_holes_is_listed_again(memory: MemoryStore) -> None:
     *_, last = filled(memory)
     assert hiding(memory, 2, 3, times=1).head(REF) == last
-    assert hiding(memory, 2, 3, times=1).audit() == []
+    assert hiding(memory, 2, 3, times=1).find_damage() == []
     with pytest.raises(UnavailableError):
         hiding(memory, 2, 3).head(REF)
 
@@ -440,7 +440,7 @@ def test_an_immutable_tag_stays_where_it_is(memory: MemoryStore) -> None:
         move(log, B)
     back = move(log, A)
     assert back.immutable
-    assert log.audit() == []
+    assert log.find_damage() == []
 
 
 def test_a_move_of_an_immutable_tag_is_damage(memory: MemoryStore) -> None:
@@ -450,7 +450,7 @@ def test_a_move_of_an_immutable_tag_is_damage(memory: MemoryStore) -> None:
     row = parse_object(fixed.to_bytes(), "", max_bytes=1 << 20)
     for changes, said in (({"digest": C}, "moved the immutable tag"), ({"immutable": False}, "does not keep it so")):
         memory.put(entry_key(REF, 3), sealed({**row, "n": 3, "previous": fixed.id, **changes}))
-        (error,) = log.audit()
+        (error,) = log.find_damage()
         assert said in str(error)
         assert error.key == entry_key(REF, 3)
 

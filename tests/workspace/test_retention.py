@@ -203,7 +203,7 @@ def test_what_was_not_finished_is_made_up_for(kept: Kept, fault: str, monkeypatc
     assert min(number for number in present(remote) if number != 4) == 7
     # All that is left hangs together.
     for registry in (ada.local, remote):
-        assert not registry.audit()
+        assert not registry.find_damage()
 
 
 @SERVICE

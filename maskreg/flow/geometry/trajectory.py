@@ -73,12 +73,12 @@ def trajectory(
         require_tensors(checkpoint, infos, hint=hint, fits=_same_shape, allow_surplus=True)
     progress.start("analyze", sum(_nbytes(part, c) for part in parts for c in checkpoints))
     whole, groups = _Track.blank(len(checkpoints)), dict[str, _Track]()
-    follower = _Follower(source, checkpoints, spec, device)
+    measurer = _Measurer(source, checkpoints, spec, device)
     finished = None if root is None else FinishedTensors(root, _decides([source, *checkpoints], spec, device))
     for number, part in enumerate(parts):
         tensor = finished.load(number, part.name, _Track) if finished else None
         if tensor is None:
-            tensor = follower.follow(part)
+            tensor = measurer.measure(part)
             if finished and tensor.is_finite:
                 finished.keep(number, tensor)
         whole.add(tensor)
@@ -181,8 +181,8 @@ class _Values:
         return float(np.square(self.numbers).sum())
 
 
-class _Follower:
-    """Follows single tensors through the checkpoints of a run."""
+class _Measurer:
+    """Measures single tensors through the checkpoints of a run."""
 
     def __init__(self, source: Checkpoint, checkpoints: Sequence[Checkpoint], spec: AnalysisSpec, device: str) -> None:
         self._source, self._checkpoints = source, checkpoints
@@ -190,7 +190,7 @@ class _Follower:
         self._asked = replace(spec, metrics=spec.metrics & _OF_MATRICES)
         self._device = device
 
-    def follow(self, part: Part) -> _Track:
+    def measure(self, part: Part) -> _Track:
         """What is measured of a tensor."""
         source = _Values.read(self._source, part)
         shape = source.codes.shape

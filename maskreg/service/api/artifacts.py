@@ -17,7 +17,7 @@ from maskreg.service.access import Needs, SomeReader, Where
 from maskreg.service.api import models
 from maskreg.service.api.replies import position_cursor, position_of, reply
 from maskreg.service.auth.roles import Principal, Role
-from maskreg.service.background import Follower
+from maskreg.service.background import Indexer
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.verification import check_figures, latest_check
 from maskreg.service.gateway.visibility import check_may_read, check_may_verify, may_read, visible
@@ -115,10 +115,10 @@ def search(filters: Annotated[Filters, Query()], request: Request, service: Serv
 
 
 def _left_out(request: Request, principal: Principal) -> list[models.LeftOut]:
-    follower: Follower = request.app.state.follower
+    indexer: Indexer = request.app.state.indexer
     return [
         models.LeftOut(ref=row.ref, digest=row.digest, reason=row.reason)
-        for row in follower.left_out
+        for row in indexer.left_out
         if principal.role(Ref.parse(row.ref).project) >= Role.READER
     ]
 

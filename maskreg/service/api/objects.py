@@ -68,18 +68,18 @@ async def objects_of(request: Request, service: Served) -> Objects:
     return objects
 
 
-Held = Annotated[Objects, Depends(objects_of)]
+ServedObjects = Annotated[Objects, Depends(objects_of)]
 
 
 @router.get("/clock")
-def clock(objects: Held, principal: SomeReader) -> dict[str, str]:
+def clock(objects: ServedObjects, principal: SomeReader) -> dict[str, str]:
     """The time by the clock that stamps objects."""
     return {"now": objects.store.clock().isoformat()}
 
 
 @router.get("/objects", response_class=StreamingResponse)
 def listing(
-    objects: Held,
+    objects: ServedObjects,
     principal: SomeReader,
     prefix: Annotated[str, Query(max_length=1024)] = "",
     after: Annotated[str, Query(max_length=1024)] = "",
@@ -98,7 +98,7 @@ def listing(
 
 
 @router.get("/objects/{key:path}", response_class=Response)
-def read(key: str, request: Request, objects: Held, principal: SomeReader) -> Response:
+def read(key: str, request: Request, objects: ServedObjects, principal: SomeReader) -> Response:
     """The bytes of an object, or a range of them."""
     known = objects.permit(key, Action.READ, principal)
     data: bytes | None = None
@@ -134,7 +134,7 @@ def read(key: str, request: Request, objects: Held, principal: SomeReader) -> Re
 
 
 @router.head("/objects/{key:path}", response_class=Response)
-def head(key: str, objects: Held, principal: SomeReader) -> Response:
+def head(key: str, objects: ServedObjects, principal: SomeReader) -> Response:
     """Size and time of an object."""
     known, info = objects.head(key, principal)
     stamp = {
@@ -152,7 +152,7 @@ _BODY = {
 
 
 @router.put("/objects/{key:path}", status_code=201, response_class=Response, openapi_extra=_BODY)
-async def write(key: str, request: Request, objects: Held, principal: WRITER) -> Response:
+async def write(key: str, request: Request, objects: ServedObjects, principal: WRITER) -> Response:
     """Write an object; with ``If-None-Match: *`` only if there is none, else 412.
 
     ``Content-Length`` and ``Repr-Digest`` state what is sent. Nothing is visible before the body was compared with
@@ -172,7 +172,7 @@ async def write(key: str, request: Request, objects: Held, principal: WRITER) ->
 
 
 @router.delete("/objects/{key:path}", status_code=204, response_class=Response)
-def delete(key: str, objects: Held, principal: KEEPER) -> Response:
+def delete(key: str, objects: ServedObjects, principal: KEEPER) -> Response:
     """Delete an object; one that is missing is not an error."""
     objects.delete(objects.permit(key, Action.DELETE, principal), principal)
     return Response(status_code=204)
@@ -202,7 +202,7 @@ class Uploaded(BaseModel):
 
 
 @router.post("/uploads")
-def upload(body: UploadRequest, objects: Held, principal: LINKED) -> Upload:
+def upload(body: UploadRequest, objects: ServedObjects, principal: LINKED) -> Upload:
     """Where to upload an object, so that its bytes need not pass through this server; a link is good for minutes.
 
     The object appears when ``/uploads/finished`` was asked and the bytes were checked.
@@ -216,7 +216,7 @@ def upload(body: UploadRequest, objects: Held, principal: LINKED) -> Upload:
 
 
 @router.post("/uploads/finished", status_code=204, response_class=Response)
-def finished(uploaded: Uploaded, objects: Held, principal: LINKED) -> Response:
+def finished(uploaded: Uploaded, objects: ServedObjects, principal: LINKED) -> Response:
     """Check what was uploaded, and let it appear under its key."""
     objects.incoming.finish_upload(objects.permit(uploaded.key, Action.SEND, principal), uploaded.number, principal)
     return Response(status_code=204)

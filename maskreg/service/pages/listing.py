@@ -136,7 +136,7 @@ def _list(request: Request, service: Service, principal: Principal, project: str
         facets=[key for key in EQUAL_KEYS if key in known],
         ranges=RANGES,
         histogram=histogram,
-        left_out=[row for row in request.app.state.follower.left_out if _is_readable(row.ref, principal, project)],
+        left_out=[row for row in request.app.state.indexer.left_out if _is_readable(row.ref, principal, project)],
         highest=max((max(each) for each in [*sparks.values(), *((row.density,) for row in results.names)]), default=0),
         sparks=sparks,
         sparkline=sparkline,

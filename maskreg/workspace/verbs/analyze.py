@@ -183,7 +183,7 @@ def trajectory(
         WrongCheckpointError: a checkpoint lacks a tensor of the source, or has it in another shape.
     """
     with requiring("a trajectory"):
-        from maskreg.flow.geometry.trajectory import trajectory as follow
+        from maskreg.flow.geometry.trajectory import trajectory as measure
 
     spec = _spec(options, metrics=())
     with opened(workspace) as space, ExitStack() as stack:
@@ -193,7 +193,7 @@ def trajectory(
             is_some = isinstance(given, str) and is_pattern(given)
             run += checkpoints_of(str(given), space.settings.options_of) if is_some else [given]
         points = [stack.enter_context(space.checkpoint(path, download=download)) for path in run]
-        return follow(start, points, spec, by=by, root=space.root, device=device, progress=progress)
+        return measure(start, points, spec, by=by, root=space.root, device=device, progress=progress)
 
 
 def _spec(options: AnalysisOptions, **defaults: Any) -> AnalysisSpec:

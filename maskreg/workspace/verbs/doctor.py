@@ -120,7 +120,7 @@ def _names(subject: str, registry: Registry, summary: str) -> Finding:
     from maskreg.registry.searching import digests_in
 
     registry.check_format()
-    damaged = registry.audit()
+    damaged = registry.find_damage()
     live = [entry for entry in registry.refs.heads([]) if not entry.deleted]
     if damaged:
         detail = f"{counted(len(damaged), 'damaged name')}: {_few([error.message for error in damaged])}"

@@ -19,7 +19,7 @@ from maskreg.live.alone import Alone
 from maskreg.ref import Ref
 from maskreg.registry.expiry import expire
 from maskreg.registry.push import Pushed
-from maskreg.registry.transfer import followed
+from maskreg.registry.transfer import tracked
 from maskreg.workspace.latest import LatestWeights, is_model
 from maskreg.workspace.storing import Naming, Stored
 from maskreg.workspace.sync_event import SyncEvent, counts_of
@@ -338,7 +338,7 @@ class Publisher(Closing):
             return
         remote = self._space.remote(self._remote)
         try:
-            if not is_here or remote.resolve(self.ref).digest not in followed(local, remote, self.ref):
+            if not is_here or remote.resolve(self.ref).digest not in tracked(local, remote, self.ref):
                 pull(self.ref, remote=self._remote, parts=["delta"], workspace=self._space)
         except NotFoundError:
             pass

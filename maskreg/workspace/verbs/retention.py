@@ -10,7 +10,7 @@ from maskreg.artifact.manifest import stands_on
 from maskreg.errors import UsageError
 from maskreg.ref import DEFAULT_TAG
 from maskreg.registry.expiry import consent, version_of
-from maskreg.registry.transfer import is_followed
+from maskreg.registry.transfer import is_tracked
 from maskreg.workspace.storing import Naming
 from maskreg.workspace.verbs.push import push
 from maskreg.workspace.verbs.squash import squash
@@ -69,7 +69,7 @@ def keep_version(
     number = version_of(head) // every * every
     tag = f"v{number}" if head.ref.tag == DEFAULT_TAG else f"{head.ref.tag}-v{number}"
     ref = head.ref.with_tag(tag)
-    if not number or (space.local.head(ref) is not None and (remote is None or is_followed(space.local, ref))):
+    if not number or (space.local.head(ref) is not None and (remote is None or is_tracked(space.local, ref))):
         return
     # Each version has two entries at most.
     entries = islice(space.local.refs.back(head), 2 * every)

@@ -24,7 +24,7 @@ READERS = 2
 """How many commands read after each damage, besides ``verify``; drawn by the damage's number."""
 
 
-UNSEALED = {"config", "pipe", "catalog", "seen", "followed"}
+UNSEALED = {"config", "pipe", "catalog", "seen", "tracked"}
 """Kinds that ``verify`` does not read, or whose damage can be without any effect."""
 
 GUARDS = {"names", "gc"}

@@ -151,7 +151,7 @@ class Served:
         self._pushed[f"v{number}"] = 1
         with self._registry() as registry:
             yield from self._tags(registry)
-            yield from map(str, registry.refs.audit())
+            yield from map(str, registry.refs.find_damage())
             all_bytes = number % VERIFY_EVERY == VERIFY_EVERY - 1
             yield from map(str, verify(registry, None if all_bytes else Ref.parse(ref)).damaged)
         pulled = self._bob.run("verify", ref)
@@ -217,7 +217,7 @@ class Served:
             # A server that has just begun again refuses some reads for a while, longer on a busy machine.
             for seconds in (0.5, 1, 2, 4, 8):
                 with suppress(UnavailableError):
-                    list(registry.refs.audit())
+                    list(registry.refs.find_damage())
                     break
                 time.sleep(seconds)
             yield registry

@@ -34,7 +34,7 @@ _KINDS = {
     r"(maskreg/)?maskreg\.json": "identity",
     r"maskreg/catalog\.db.*": "catalog",
     r"maskreg/seen/.*": "seen",
-    r"maskreg/followed/.*": "followed",
+    r"maskreg/tracked/.*": "tracked",
     r"config\.toml": "config",
     r".*\.ndjson": "pipe",
 }

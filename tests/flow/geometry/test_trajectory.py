@@ -1,4 +1,4 @@
-"""A run followed over its checkpoints."""
+"""A run measured over its checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.flow.geometry.analysis import analysis_spec, analyze
 from maskreg.flow.geometry.measuring import WORK
-from maskreg.flow.geometry.trajectory import ON_REQUEST, _Follower, trajectory
+from maskreg.flow.geometry.trajectory import ON_REQUEST, _Measurer, trajectory
 from maskreg.progress import Silent
 from tests.checkpoints import Tensor, make_checkpoint
 from tests.flow.making import extracted
@@ -139,17 +139,17 @@ def test_a_trajectory_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         trajectory(source, run, spec, root=tmp_path, progress=Stop())
     (piece,) = (tmp_path / WORK).rglob("*.json")
-    followed: list[object] = []
-    follow = _Follower.follow
+    measured: list[object] = []
+    measure = _Measurer.measure
 
-    def counted(self: _Follower, source: Any) -> Any:
-        followed.append(source)
-        return follow(self, source)
+    def counted(self: _Measurer, source: Any) -> Any:
+        measured.append(source)
+        return measure(self, source)
 
-    monkeypatch.setattr(_Follower, "follow", counted)
+    monkeypatch.setattr(_Measurer, "measure", counted)
     # The tensor that was finished is not measured again, in any groups; the figures are the same.
     assert trajectory(source, run, spec, by="role", root=tmp_path) == trajectory(source, run, spec, by="role")
-    assert len(followed) == 1 + 2
+    assert len(measured) == 1 + 2
     assert not list((tmp_path / WORK).iterdir())
     # Another file is another measurement, and so is a damaged piece.
     with pytest.raises(KeyboardInterrupt):

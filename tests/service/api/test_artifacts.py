@@ -16,7 +16,7 @@ from maskreg.catalog.query import Position, Query
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.service.api.replies import position_cursor, position_of
-from maskreg.service.background import Follower
+from maskreg.service.background import Indexer
 from tests.service.labs import Lab
 from tests.service.serving import ADMIN, headers
 
@@ -157,5 +157,5 @@ def test_what_was_written_past_the_server_is_taken_in(lab: Lab) -> None:
         Ref("team", "straight", "v1"), after=None, digest=lab.digests["opd"], card=maskreg.Card(), by="carl"
     )
     assert "team/straight:v1" not in refs(lab.get("/artifacts"))
-    Follower(lab.service).turn()
+    Indexer(lab.service).turn()
     assert "team/straight:v1" in refs(lab.get("/artifacts"))
