@@ -51,11 +51,7 @@ def printable(text: str, *, keep: str = "") -> str:
     """The text with everything escaped that a terminal obeys or does not show.
 
     That is: control characters, changes of the writing direction, characters of no width, tags and variation selectors,
-    lone surrogates, and what this version of Unicode does not know.
-
-    Args:
-        text: from outside.
-        keep: characters to leave unescaped, such as a newline.
+    lone surrogates, and what this version of Unicode does not know. Characters of ``keep`` stay.
     """
     if text.isascii() and text.isprintable():
         return text

@@ -44,15 +44,10 @@ class RolloutServers:
         self._timeout_s = timeout_s
 
     def load(self, version: str) -> dict[str, float]:
-        """Have all servers load a version, and forget what they cached of other weights.
+        """Have all servers load a link, by its digest, and forget what they cached of other weights.
 
-        Requests that it interrupts go on with the new weights.
-
-        A server that does not say that it has the version before, such as one that was started again, is told first
-        which run it follows.
-
-        Args:
-            version: the digest of a link.
+        Requests that it interrupts go on with the new weights. A server that was started again is told first which run
+        it follows.
 
         Returns:
             Seconds that each phase took on the server where it took longest: ``pause``, until requests stand still,
@@ -74,10 +69,6 @@ class RolloutServers:
         Args:
             prompts: token numbers; each server completes a part.
             sampling: fields of the request, such as ``n``.
-
-        Raises:
-            UnavailableError: a server does not answer.
-            WorkerError: a server refused the request.
         """
         size = -(-len(prompts) // len(self.urls))
         parts = [prompts[start : start + size] for start in range(0, len(prompts), size)]

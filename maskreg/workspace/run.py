@@ -84,14 +84,7 @@ class Run(Closing):
             self._open = opened.pop_all()
 
     def bring(self, head: Digest, at: str) -> Brought:
-        """The links that turn weights of one root into those that an artifact gives.
-
-        Raises:
-            NotOnChainError: no way begins at these weights.
-            MissingLinkError: no way is whole; a later look can find one.
-            BrokenChainError: links do not follow one another.
-            CorruptError: a link is damaged.
-        """
+        """The links that turn weights of one root into those that an artifact gives."""
         way = self.chains.way(self.ref, head, at)
         artifacts, size = self.chains.bring(way, self._links, self.space.settings.jobs)
         return Brought(artifacts, size, time.monotonic())

@@ -100,14 +100,10 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
         self._versions: NodeVersions | None = None
 
     def init_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
-        """Say which run the server follows. Its workers begin to fetch; the weights stay as they are.
-
-        Args:
-            init_info: the fields of :class:`InitInfo`.
+        """Say in the fields of :class:`InitInfo` which run the server follows: its workers begin to fetch.
 
         Raises:
             UsageError: a wrong field; a model that is quantized or in another dtype than its checkpoint.
-            MaskregError: as :class:`~maskreg.sync.node.NodeVersions` raises.
         """
         with self._answering():
             self._together(lambda: self._begin(_parsed(init_info)))
@@ -122,10 +118,6 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
 
         Args:
             update_info: ``version``: ``latest``, which is the default, or a digest.
-
-        Raises:
-            UsageError: the engine was not initialised, or another field.
-            MaskregError: as :class:`~maskreg.sync.node.NodeVersions` raises.
         """
         with self._answering():
             versions, version = self._together(lambda: self._wanted(update_info))

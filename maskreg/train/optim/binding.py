@@ -107,8 +107,8 @@ def await_forward(optimizer: AwaitsModel) -> None:
             if it has every parameter:          # the outermost module runs first, so it is the whole model
                 optimizer.meet(module)          # and waits no more
 
-    Models without the parameters, such as teachers, are skipped. Optimizers are referenced weakly. While one waits,
-    ``torch.compile(model)`` warns about global hooks; this one does no harm.
+    Other models, such as teachers, are skipped. While one waits, ``torch.compile(model)`` warns about global hooks,
+    though this one does no harm.
     """
     _HOOK.add(optimizer)
 

@@ -55,7 +55,7 @@ def apply(
     end, whole, or not at all.
 
     Args:
-        artifact: a reference, a digest or an open artifact, with a delta; with a reverse part to go back.
+        artifact: needs a delta; to go back, a reverse part.
         source: the checkpoint to patch; with ``revert`` the artifact's target. Without one, it is looked for where
             this machine has seen it, then in the hub cache.
         out: where the result goes; by default a folder named like the artifact, in the current directory.
@@ -87,27 +87,24 @@ def apply_(
 ) -> None:
     """Patch a model in memory, in place: the source into the target, or back.
 
-    Every tensor is checked before the first one is written, so that when anything does not match the model is
-    untouched. Memory is bounded by one block per thread, four on a GPU. Tensors that share memory (tied weights) are
-    patched once; tensors that the artifact does not know stay.
+    Every tensor is checked before the first one is written. Memory is bounded by one block per thread, four on a GPU.
+    Tied weights are patched once; tensors that the artifact does not know stay.
 
-    A sharded model (FSDP2, tensor parallelism, any DTensor) is patched by all its processes together: each must call
-    this, reads and decodes its share, and keeps that share of the compressed delta in memory meanwhile. If one fails
-    before anything is written, all do.
+    All processes of a sharded model (FSDP2, tensor parallelism, any DTensor) call it together. Each keeps its share of
+    the compressed delta in memory meanwhile, and if one fails before anything is written, all do.
 
     Args:
         model: a module or a state dict with every tensor of the artifact, on any device; prefixes of wrappers
             (``module.``, ``_orig_mod.``) are resolved where that is unambiguous.
-        artifact: a reference, a digest or an open artifact, with a delta; with a reverse part to go back.
+        artifact: needs a delta; to go back, a reverse part.
         revert: turn the target into the source.
 
     Raises:
-        UsageError: not a model; or the artifact adds, removes or reshapes tensors, tensors overlap in memory, or a
-            wrapper (FSDP1, ZeRO-3) keeps them elsewhere, so it cannot be applied in place.
-        WrongCheckpointError: a tensor is missing, quantized, of another dtype or shape, or not what the artifact
-            applies to; or something else wrote to it during patching, and the model is half patched.
+        UsageError: not a model, or one that cannot be patched in place: the artifact adds, removes or reshapes
+            tensors, tensors overlap in memory, or a wrapper (FSDP1, ZeRO-3) keeps them elsewhere.
+        WrongCheckpointError: a tensor does not match; or something else wrote to it during patching, and the model is
+            half patched.
         AlreadyAppliedError: the model is the result already.
-        CorruptError: the artifact is damaged.
     """
     _patch(model, lambda space: [Delta(space.find(artifact).artifact, revert=revert)], jobs, group, workspace)
 
@@ -128,9 +125,8 @@ def switch_(
 
     Args:
         model: as :func:`apply_` takes it.
-        before: a reference, a digest or an open artifact, whose target the model is; with a reverse part
-            (``extract --reversible``).
-        after: the one whose target it becomes; with a delta.
+        before: the artifact whose target the model is; needs a reverse part.
+        after: the artifact whose target it becomes; needs a delta.
 
     Raises:
         PairMismatchError: the artifacts have different sources.

@@ -42,11 +42,7 @@ class Written(Result):
 
 
 def show(*, workspace: Workspace | None = None) -> tuple[Setting, ...]:
-    """Every setting, and where it comes from.
-
-    Raises:
-        ConfigError: the configuration file or the environment is malformed.
-    """
+    """Every setting, and where it comes from."""
     with opened(workspace) as space:
         return tuple(Setting(*row) for row in space.settings.items())
 
@@ -56,7 +52,6 @@ def get(key: str, *, workspace: Workspace | None = None) -> Setting:
 
     Raises:
         NotFoundError: the key is not set.
-        ConfigError: the configuration file or the environment is malformed.
     """
     for setting in show(workspace=workspace):
         if setting.key == key:

@@ -56,9 +56,6 @@ def doctor(directory: str | Path | None = None, *, workspace: Workspace | None =
 
     Args:
         directory: remove what interrupted runs of :func:`apply` and :func:`report` left in this folder.
-
-    Raises:
-        ConfigError: the configuration file or the environment is malformed.
     """
     with opened(workspace) as space:
         return tuple(findings(space, directory))

@@ -50,10 +50,8 @@ def extract_result(
             must not change meanwhile.
         artifact: its mask was trained; coordinates outside of it that have changed are an error. Pulled if it is not
             in the local registry. None where all coordinates can change.
-        source: the checkpoint that training began from; by default the one of the artifact is looked for where this
-            machine has seen it, then in the hub cache. A source in 32 bits or more gives a mask alone.
-        name: ``[project/]name[:tag]``; without one the artifact has its digest alone.
-        force: move a name that others might use.
+        source: the checkpoint that training began from; by default the artifact's. One in 32 bits or more gives a mask
+            alone.
         dry_run: check everything but the weights, and store nothing.
         card: see :class:`CardOptions`; without a family, the artifact's.
 
@@ -62,7 +60,6 @@ def extract_result(
 
     Raises:
         UsageError: neither an artifact nor a source; or only some processes hold parts of the model.
-        NotFoundError: the artifact is not known, or its source is not where this machine has seen it.
         WrongCheckpointError: the model has other tensors than the source, or the source is not the artifact's.
         PairMismatchError: coordinates outside the mask have changed, or a tensor has another dtype than the source's.
         TryAgainError: the weights changed while they were read.

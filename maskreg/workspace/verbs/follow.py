@@ -129,20 +129,16 @@ class Follower(Closing):
         return self.apply()
 
     def fetch(self) -> bool:
-        """Look at the tag now, bring the links on the way there to this machine, and stage what they change.
-
-        Several links are staged as one change.
+        """Look at the tag now, bring the links on the way there, and stage what they change together.
 
         Returns:
             Whether there is something to apply.
 
         Raises:
             WrongCheckpointError: a model in memory is not what it was.
-            CorruptError: a link is damaged.
             MissingLinkError: no way is whole; a later look can find one.
             NotOnChainError: no way begins at these weights.
             BrokenChainError: links do not follow one another.
-            RolledBackError: the log of the tag went back, or was rewritten.
         """
         with self._lock:
             return self._fetched()
@@ -315,12 +311,10 @@ def follow(
     folder: str | Path | None = None,
     **options: Unpack[FollowOptions],
 ) -> Follower:
-    """Keep a model in memory at what a run publishes under a tag.
+    """Keep a model in memory at what a run publishes under a tag: it is always exactly what some link gave.
 
-    The model changes only within :meth:`Follower.step` or :meth:`Follower.apply`, in place and on its device: call it
-    where nothing reads the weights, such as between two batches. Links are verified and decoded by
-    :meth:`Follower.fetch`, beside the model's use; the change that is staged takes 8 bytes for each weight that moves.
-    So the model is always exactly what some link gave.
+    It changes in place, and only within :meth:`Follower.step` or :meth:`Follower.apply`: call these between two
+    batches. A change that is staged takes 8 bytes for each weight that moves.
 
     Args:
         model: a module or a state dict that is the source of the chain, or what any of its links gives.
@@ -332,7 +326,7 @@ def follow(
             it, which is found when something is staged.
 
     Raises:
-        UsageError: not a model, a pinned reference, a negative time, or a replica's name that is not clean.
+        UsageError: not a model, or a pinned reference.
     """
     return following(
         lambda run: _Model(model, None if at is None else run.space.find(at).digest, jobs, folder), ref, options

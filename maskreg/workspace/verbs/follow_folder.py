@@ -57,10 +57,9 @@ def follow_folder(
         keep: checkpoints that stay, the current one included.
 
     Raises:
-        UsageError: a pinned reference, a negative time, a replica's name that is not clean, or nothing is to be kept.
+        UsageError: a pinned reference, or nothing is to be kept.
         OutputExistsError: the folder holds other things.
         TryAgainError: another process follows with this folder.
-        CannotCreateError: the folder cannot be made.
     """
     if keep < 1:
         raise UsageError(f"keep={keep}: the current checkpoint has to stay")

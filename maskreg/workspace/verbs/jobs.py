@@ -115,16 +115,8 @@ def submit(kind: str, remote: str | None = None, *, workspace: Workspace | None 
 
     Args:
         kind: ``apply``, ``merge`` or ``extract``.
-        request: what the server takes for this kind, as its OpenAPI document says; None is the same as left out.
+        request: fields of ``ApplyRequest``, ``MergeRequest`` or ``ExtractRequest`` in the server's OpenAPI document.
             References are pinned to the digests that they have now; checkpoints are names that the server offers.
-
-            ``apply``: ``artifact``, and perhaps ``source``, ``output``, ``project`` and ``revert``.
-
-            ``merge``: ``artifacts``, ``name``, and perhaps ``method``, ``weights``, ``settings``, ``mask``, ``source``
-            and ``description``.
-
-            ``extract``: ``source``, ``target``, ``name``, and perhaps ``family``, ``method``, ``license``,
-            ``description``, ``rule``, ``mask_only`` and ``reversible``.
 
     Returns:
         The job, which :func:`wait` waits for.

@@ -87,11 +87,9 @@ def create(
         replace_lost: the key of the project is lost. Every reader has to be told to trust the new one.
 
     Raises:
-        UsageError: not the name of a project.
         NotAllowedError: the project has a key already.
         UntrustedError: ``replace_lost``, and a tag is not as the lost key vouches for.
         NotFoundError: ``replace_lost``, and the project has no key.
-        ConfigError: the package ``cryptography`` is not installed, or there is no such remote.
     """
     with registry_of(remote, workspace) as (space, registry):
         private = PrivateKey.generate()
@@ -191,7 +189,6 @@ def trust(project: str, key: str, *, remote: str | None = None, workspace: Works
         key: the public key, as its owner says it.
 
     Raises:
-        UsageError: not a public key, or not the name of a project.
         UntrustedError: the project's current key is another one.
     """
     with registry_of(remote, workspace) as (_, registry):

@@ -128,11 +128,7 @@ def add(
 
 
 def list(*, workspace: Workspace | None = None) -> tuple[NamedRemote, ...]:
-    """List the remotes of the configuration file.
-
-    Raises:
-        ConfigError: the configuration file or the environment is malformed.
-    """
+    """List the remotes of the configuration file."""
     with opened(workspace) as space:
         default = space.settings.meant_remote
         remotes = space.settings.remotes.values()

@@ -94,14 +94,8 @@ def retrain(
         recipe: ``sft``, ``opd`` (on-policy distillation) or ``grpo``.
         data: file with one JSON object per line.
         out: folder of the run; the model appears in ``out/model``.
-        source: the checkpoint to train; by default it is looked for where this machine has seen it, then in the hub
-            cache.
         name: ``[project/]name[:tag]`` for what changed; without one, no artifact is made.
-        force: move a name that others might use: one that was pulled or pushed, or that another user has set. Its
-            history keeps the old artifact.
         listener: called with the metrics of every step: ``step`` of ``steps``, ``seconds``, and what TRL logs.
-        progress: progress callback, in bytes.
-        workspace: where artifacts and known checkpoints are; by default what the settings say.
         options: fields of :class:`maskreg.train.retrain.prepare.RunRequest` by name: ``teacher`` (of opd), ``reward``
             (of grpo) and ``loss`` (of sft, both ``module:function``), ``control`` and ``control_seed``, ``config``,
             ``batch_size`` (records per step, over all processes), ``gradients``, ``dtype`` and ``download``. ``config``
@@ -109,15 +103,10 @@ def retrain(
             (``max_steps``), a save every 50 (``save_steps``), a ``learning_rate`` of 1e-6 and the ``seed`` 0.
 
     Raises:
-        UsageError: options that contradict each other or make no sense.
-        NotFoundError: an artifact, a checkpoint or a file does not exist.
         DataError: the source is not the mask's, or something cannot be trained on.
         OutputExistsError: ``out`` holds something else, or another run.
         PairMismatchError: coordinates outside the mask have changed.
-        ConflictError: others might use the name, and ``force`` is not set: nothing was made; or it was moved
-            concurrently, and the artifact is kept.
         ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
-        ConfigError: what TRL needs is not installed, or is too old.
     """
     with opened(workspace) as space:
         naming = Naming(space, None if name is None else as_name(name), careful=not force)

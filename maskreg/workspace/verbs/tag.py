@@ -240,7 +240,6 @@ def mv(
         new: ``[project/]name[:tag]``; without a tag the old one is kept.
         all_tags: move every tag of the name; ``new`` has no tag then.
         force: replace a name that points to another artifact.
-        remote: rename it on this remote instead of in the local registry.
 
     Returns:
         What was moved, in the order of the tags.
