@@ -88,12 +88,12 @@ def test_stripes_of_large_matrices(kernels: str, height: int, width: int, cut: s
 
 def test_what_does_not_belong_together_is_refused() -> None:
     one, other = pack(np.ones(64, bool)), pack(np.ones(65, bool))
-    with pytest.raises(ValueError, match="lengths differ"):
+    with pytest.raises(ValueError, match=r"\b8\b.*\b16\b"):
         count_both(one, other)
-    with pytest.raises(ValueError, match="coordinates"):
+    with pytest.raises(ValueError, match=r"\b65\b"):
         count_classes(one, one, np.zeros(65, np.uint16))
     for masks in ([], [one] * 7, [other]):
         with pytest.raises(ValueError, match="1 to 6"):
             count_crossed(masks, 64)
-    with pytest.raises(ValueError, match="outside a matrix"):
+    with pytest.raises(ValueError, match=r"\[60, 124\).*\[4, 25\]"):
         count_stripes(one, 60, 64, np.zeros(4, np.int64), np.zeros(25, np.int64))

@@ -61,7 +61,7 @@ def test_what_has_no_denominator_has_no_value() -> None:
 
 @pytest.mark.parametrize("counts", [(3, 4, 1, 1), (10, 4, 4, 5), (10, 8, 8, 5), (10, -1, 3, 0)])
 def test_impossible_counts_are_refused(counts: tuple[int, int, int, int]) -> None:
-    with pytest.raises(ValueError, match="cannot share"):
+    with pytest.raises(ValueError):
         OverlapCounts(*counts)
 
 

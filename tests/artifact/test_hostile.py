@@ -183,7 +183,7 @@ def test_keys_stay_inside(tmp_path: Path, key: str) -> None:
 def test_objects_of_parts_that_the_manifest_lacks_are_refused(tmp_path: Path) -> None:
     digest = write(tmp_path, pair())
     forged = forge(tmp_path, digest, {}, lambda manifest: manifest["parts"].pop("reverse"))
-    with pytest.raises(FormatError, match=r"reverse/.* belongs to a part that this artifact does not have"):
+    with pytest.raises(FormatError, match="/reverse/"):
         Artifact.open(FileStore(tmp_path), forged)
 
 

@@ -92,11 +92,11 @@ def test_without_room_for_shards_chunks_are_read(tmp_path: Path, fraction: float
     data = bytearray(shard.read_bytes())
     data[100] ^= 1
     shard.write_bytes(data)
-    with pytest.raises(CorruptError, match="changed while it was read"):
+    with pytest.raises(CorruptError, match=r"data.zarr/mask/c/0"):
         artifact.mask_bits(row, 0, 64)
     again = open_at(tmp_path, digest)
     again.hold_at_most(0)
-    with pytest.raises(CorruptError, match="do not match the manifest's digest"):
+    with pytest.raises(CorruptError, check=lambda error: error.facts["artifact"] == digest):
         again.mask_bits(row, 0, 64)
 
 
@@ -145,10 +145,10 @@ def test_parts_are_there_or_absent(tmp_path: Path) -> None:
     artifact = open_at(tmp_path, digest)
     assert artifact.present() == {"mask", "reverse"}
     assert artifact.verify() == {"mask", "reverse"}
-    with pytest.raises(PartAbsentError, match="was not pulled") as caught:
+    with pytest.raises(PartAbsentError) as caught:
         artifact.require("delta")
     assert caught.value.facts["not_pulled"] == "delta"
-    with pytest.raises(PartAbsentError, match="has no reverse part"):
+    with pytest.raises(PartAbsentError, match="reverse"):
         open_at(tmp_path, write(tmp_path, pair(), parts=("mask", "delta"))).require("reverse")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from maskreg.bucket import BucketPath
 from maskreg.bucket.path import Bucket
-from maskreg.bucket.reading import GAP_BYTES, HELD_BYTES, TOGETHER_BYTES, BucketFile
+from maskreg.bucket.reading import GAP_BYTES, TOGETHER_BYTES, BucketFile
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.ahead import LeafReader
 from maskreg.errors import CorruptError
@@ -115,12 +115,15 @@ def test_small_parts_come_together(path: BucketPath, ranges: list[tuple[int, int
     assert file.expect(len(DATA), 1) == 0
 
 
-def test_what_is_never_read_does_not_pile_up(path: BucketPath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_never_read_does_not_pile_up(
+    path: BucketPath, ranges: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("maskreg.bucket.reading.HELD_BYTES", 1 << 20)
     file = BucketFile(path)
     for start in range(0, len(DATA), 1 << 19):
         file.expect(start, 1 << 19)
-    assert sum(request.size for request in file._requests) <= 1 << 20 < HELD_BYTES
+    assert filled(file, 0, 1 << 19) == DATA[: 1 << 19]
+    assert (0, 1 << 19) in ranges  # the oldest was dropped, and is fetched again
     assert filled(file, 0, len(DATA)) == DATA
 
 
@@ -140,5 +143,5 @@ def test_an_object_that_is_replaced_is_noticed(path: BucketPath, server: S3Serve
     server.client.put_object(Bucket=bucket, Key=path.key, Body=bytes(len(DATA)))
     if ahead:
         file.expect(10, 10)
-    with pytest.raises(CorruptError, match="replaced by another object while it was read"):
+    with pytest.raises(CorruptError, match="run/data: "):
         filled(file, 10, 20)

@@ -126,13 +126,13 @@ def test_measurements_are_kept_in_order(catalog: Catalog) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_only_finite_numbers_and_json_are_recorded(value: float) -> None:
-    with pytest.raises(UsageError, match="finite"):
+    with pytest.raises(UsageError, match=str(value)):
         Measurement(digest(1), "overlap", value)
     with pytest.raises(UsageError, match="JSON"):
         Event("publish", "a", detail={"x": value})
     with pytest.raises(UsageError, match="JSON"):
         Event("publish", "a", detail={"x": object()})
-    with pytest.raises(UsageError, match="time zone"):
+    with pytest.raises(UsageError, match="2025-03-01"):
         Event("publish", "a", at=START.replace(tzinfo=None))
 
 

@@ -49,7 +49,7 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(path: Path, monkeypat
     other = sqlite3.connect(path, isolation_level=None)
     with open_catalog(f"sqlite:///{path}") as catalog:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(TryAgainError, match="another process is writing"):
+        with pytest.raises(TryAgainError):
             catalog.put_artifact(digest(2), manifest())
         # A reader does not wait.
         assert len(catalog.search()) == 1
@@ -176,13 +176,13 @@ def database(postgres: Postgres) -> str:
 
 def test_a_server_that_does_not_answer() -> None:
     (port,) = free_ports(1)
-    with pytest.raises(UnavailableError, match="does not answer") as caught:
+    with pytest.raises(UnavailableError) as caught:
         open_catalog(f"postgresql+psycopg://ada@127.0.0.1:{port}/maskreg")
     assert caught.value.hint == f"pg_isready -h 127.0.0.1 -p {port}"
 
 
 def test_a_database_that_is_not_there(database: str) -> None:
-    with pytest.raises(ConfigError, match="does not exist") as caught:
+    with pytest.raises(ConfigError, match="nowhere") as caught:
         open_catalog(str(make_url(database).set(database="nowhere")))
     assert caught.value.hint == f"createdb -h 127.0.0.1 -p {make_url(database).port} nowhere"
 
@@ -214,16 +214,16 @@ def test_credentials_come_from_the_environment_and_are_never_shown(
         open_catalog(guarded)
     assert "~/.pgpass" in caught.value.hint
     monkeypatch.setenv("PGPASSWORD", "hunter2")
-    with pytest.raises(NotAllowedError, match="authentication failed") as caught:
+    with pytest.raises(NotAllowedError, match='"guarded"') as caught:
         open_catalog(guarded)
     assert "hunter2" not in repr(caught.value) + repr(caught.value.__cause__)
     monkeypatch.setenv("PGPASSWORD", "open sesame")
     with open_catalog(guarded) as catalog:
         assert catalog.search() == []
-        with pytest.raises(NotAllowedError, match="permission denied") as caught:
+        with pytest.raises(NotAllowedError, match=" artifacts") as caught:
             catalog.put_artifact(digest(1), manifest())
     assert 'GRANT ALL ON ALL TABLES IN SCHEMA public TO "guarded";' in caught.value.hint
-    assert caught.value.hint.startswith("as its owner: psql -h 127.0.0.1 ")
+    assert " psql -h 127.0.0.1 " in caught.value.hint
 
 
 def test_a_server_that_comes_back_is_used_again(database: str) -> None:

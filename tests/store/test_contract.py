@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from maskreg.bucket.client import connect
-from maskreg.errors import LimitError, NotFoundError
+from maskreg.errors import LimitError, NotFoundError, UsageError
 from maskreg.store import Store
 from maskreg.store.probe import probe
 from tests.store.conftest import OWN, SERVED, empty_store
@@ -34,7 +34,7 @@ def test_an_empty_store_has_nothing(store: Store) -> None:
     assert keys(store) == keys(store, "a/") == []
     assert store.head("a") is None
     store.delete(["a", "b/c"])
-    with pytest.raises(NotFoundError, match="there is no a"):
+    with pytest.raises(NotFoundError, match=r" a$"):
         store.get("a", max_bytes=1)
 
 
@@ -46,7 +46,7 @@ def test_put_and_get(store: Store) -> None:
         assert info is not None
         assert (info.key, info.size) == ("a/b", len(data))
         assert [(i.key, i.size) for i in store.list("a/")] == [("a/b", len(data))]
-    with pytest.raises(LimitError, match="limit is 2"):
+    with pytest.raises(LimitError, match=r"\b3\b.*\b2$"):
         store.get("a/b", max_bytes=2)
 
 
@@ -146,13 +146,13 @@ def test_keys_that_are_not_clean_are_refused(store: Store) -> None:
             lambda key: store.delete([key]),
             lambda key: list(store.list(key + "/")),
         ):
-            with pytest.raises(ValueError, match=r"is not a (key|prefix)"):
+            with pytest.raises(UsageError):
                 action(key)
     assert keys(store) == []
 
 
 def test_a_prefix_ends_with_a_slash(store: Store) -> None:
-    with pytest.raises(ValueError, match="must end with"):
+    with pytest.raises(ValueError, match="'/'"):
         list(store.list("a"))
 
 

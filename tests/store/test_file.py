@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.errors import CannotCreateError, CorruptError, MaskregError, NoSpaceError, NotAllowedError, NotFoundError
+from maskreg.errors import CannotCreateError, CorruptError, MaskregError, NoSpaceError, NotFoundError, RefusedError
 from maskreg.store import FileStore
 
 
@@ -147,19 +147,19 @@ def test_symbolic_links_are_not_followed(tmp_path: Path, key: str) -> None:
     if key != "link":
         actions += [listed, lambda: store.get(key, max_bytes=10), lambda: store.head(key)]
     for action in actions:
-        with pytest.raises(NotAllowedError, match="symbolic links"):
+        with pytest.raises(RefusedError, match="/store/"):
             action()
     if key == "link":
         assert listed() == ["inside/a", "link"]
         assert store.head(key) is not None
-        with pytest.raises(CorruptError, match="symbolic link"):
+        with pytest.raises(CorruptError, match=r"^link: "):
             store.get(key, max_bytes=10)
         store.delete([key])
         assert not (store.root / "link").is_symlink()
     else:
-        with pytest.raises(NotAllowedError, match="symbolic links"):
+        with pytest.raises(RefusedError, match="/store/"):
             store.delete([key])
-        with pytest.raises(NotAllowedError, match="symbolic links"):
+        with pytest.raises(RefusedError, match="/store/"):
             list(store.list(key.removesuffix("secret")))
     assert files(outside) == ["secret"]
     assert (outside / "secret").read_bytes() == b"secret"
@@ -170,7 +170,7 @@ def test_the_temporary_folder_may_not_lead_elsewhere_either(tmp_path: Path) -> N
     store = FileStore(tmp_path / "store")
     store.root.mkdir()
     (store.root / ".tmp").symlink_to(tmp_path / "outside")
-    with pytest.raises(NotAllowedError, match="symbolic links"):
+    with pytest.raises(RefusedError, match="/store/"):
         store.put("a", b"")
     assert files(tmp_path) == []
 
@@ -193,7 +193,7 @@ def test_what_is_no_file_is_listed_and_not_read(store: FileStore) -> None:
         (store.root / name).mkdir()
     (store.root / "with\nnewline").touch()
     assert [info.key for info in store.list("")] == ["1.json", "folder/a", "gone", "loop", "pipe"]
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(RefusedError):
         store.get("loop/a", max_bytes=10)
     for key in ("folder", "1.json", "pipe", "gone", "loop"):
         with pytest.raises(CorruptError):
@@ -218,8 +218,8 @@ def test_a_key_cannot_lie_under_another(store: FileStore) -> None:
     [
         (errno.ENOSPC, NoSpaceError),
         (errno.EDQUOT, NoSpaceError),
-        (errno.EACCES, NotAllowedError),
-        (errno.EROFS, NotAllowedError),
+        (errno.EACCES, RefusedError),
+        (errno.EROFS, RefusedError),
         (errno.EIO, CannotCreateError),
     ],
     ids=lambda value: errno.errorcode[value] if isinstance(value, int) else "",

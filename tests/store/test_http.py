@@ -71,7 +71,7 @@ def test_a_redirect_to_another_host_gets_the_request_and_no_token(hosts: Begin) 
 def test_only_reading_an_object_may_go_elsewhere(act: str, hosts: Begin) -> None:
     elsewhere, _ = hosts(lambda *_: (200, {}, b""))
     _, store = hosts(lambda *_: (307, {"Location": f"{elsewhere.url}/x"}, b""))
-    with pytest.raises(ConfigError, match="neither the token nor data"):
+    with pytest.raises(ConfigError, match=elsewhere.url):
         {
             "put": lambda: store.put("a", b"x"),
             "create": lambda: store.create("a", b"x"),
@@ -168,7 +168,7 @@ def test_a_service_that_says_how_long_to_wait_is_not_asked_before(
         store.get("a", max_bytes=1)
     assert min(pauses[1:]) >= 7
     far, store = hosts(lambda *_: problem(429, "UNAVAILABLE", "slow down", **{"Retry-After": "3600"}))
-    with pytest.raises(UnavailableError, match="slow down"):
+    with pytest.raises(UnavailableError, check=lambda error: "slow down" in error.message):
         store.get("a", max_bytes=1)
     assert len(far.asked) == 1
 
@@ -279,7 +279,7 @@ def test_a_refusal_is_shown_on_one_line_and_not_without_end(hosts: Begin) -> Non
     assert "\n" not in caught.value.message and len(caught.value.message) < 1_100
     body = json.dumps({"title": {"a": 1}, "code": ["x"], "hint": 7}).encode()
     _, store = hosts(lambda *_: (403, {"Content-Type": "application/problem+json"}, body))
-    with pytest.raises(NotAllowedError, match=r"the request was refused \(403\)"):
+    with pytest.raises(NotAllowedError, match="403"):
         store.clock()
     _, store = hosts(lambda *_: (403, {"Content-Type": "application/problem+json"}, DEEP))
     with pytest.raises(ConfigError, match=STRANGE):
@@ -288,7 +288,7 @@ def test_a_refusal_is_shown_on_one_line_and_not_without_end(hosts: Begin) -> Non
 
 def test_a_service_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maskreg.store.connection._PAUSE_SECONDS", 0.001)
-    with closing(HttpStore("http://127.0.0.1:9")) as store, pytest.raises(UnavailableError, match="does not answer"):
+    with closing(HttpStore("http://127.0.0.1:9")) as store, pytest.raises(UnavailableError, match=":9: head: "):
         store.head("a")
-    with pytest.raises(ConfigError, match="does not exist"):
+    with pytest.raises(ConfigError, match=r"/nowhere/ca.pem"):
         HttpStore("https://host", StoreOptions(ca_bundle="/nowhere/ca.pem"))

@@ -16,6 +16,7 @@ from maskreg.errors import (
     CorruptError,
     DataError,
     FormatError,
+    ImmutableTagError,
     LimitError,
     NotAllowedError,
     UnavailableError,
@@ -100,7 +101,7 @@ def test_the_slower_of_two_gets_a_conflict_that_names_the_faster(store: Store) -
         log.append(REF, after=first, digest=C, card=CARD, by="ada")
     said = str(caught.value)
     assert all(text in said for text in ("grace", f"{won.at:%Y-%m-%d %H:%M}", B.short, C.short, "qwen3-8b-opd:v3"))
-    with pytest.raises(ConflictError, match=r"to deleted|not to deleted"):
+    with pytest.raises(ConflictError, match=r"grace .*deleted"):
         log.append(REF, after=first, digest=None, card=CARD, by="ada")
     assert len(history(log)) == 2
 
@@ -172,7 +173,7 @@ def test_a_lost_answer_is_no_conflict(store: Store, answer: Callable[[], bool]) 
 
 def test_a_lost_request_is_unavailable_and_wrote_nothing(store: Store) -> None:
     log = RefLog(LosesAnswers(store, unanswered, writes=False))
-    with pytest.raises(UnavailableError, match="no answer"):
+    with pytest.raises(UnavailableError):
         log.append(REF, after=None, digest=A, card=CARD, by="ada")
     assert log.head(REF) is None
 
@@ -263,7 +264,7 @@ def test_an_unreadable_entry_is_not_written(store: Store) -> None:
     log = RefLog(store)
     with pytest.raises(LimitError):
         log.append(REF, after=None, digest=A, card=Card(description="x" * 300_000), by="ada")
-    with pytest.raises(FormatError, match="by is not printable text"):
+    with pytest.raises(FormatError, match=r": by "):
         log.append(REF, after=None, digest=A, card=CARD, by="a\nb")
     assert list(store.list("")) == []
 
@@ -324,7 +325,7 @@ def test_a_number_out_of_range_is_damage_and_nothing_is_appended(memory: MemoryS
     stray = entry_key(REF, n)
     memory.put(stray, sealed({**row, "n": n}))
     for fails in (lambda: log.head(REF), lambda: list(log.heads()), lambda: history(log)):
-        with pytest.raises(CorruptError, match="not an entry of a tag") as caught:
+        with pytest.raises(CorruptError) as caught:
             fails()
         assert caught.value.key == stray
         assert stray in caught.value.hint
@@ -339,7 +340,7 @@ def test_what_is_no_entry_is_damage(memory: MemoryStore, name: str) -> None:
     log = RefLog(memory)
     log.append(other, after=None, digest=A, card=Card(), by="ada")
     memory.put(f"refs/{REF.path}/{name}", b"?")
-    with pytest.raises(CorruptError, match="not an entry of a tag"):
+    with pytest.raises(CorruptError, match=f"refs/{REF.path}/{name}: "):
         log.head(REF)
     damaged: list[CorruptError] = []
     assert [head.ref for head in log.heads(damaged)] == [other]
@@ -350,7 +351,7 @@ def test_a_missing_entry_is_damage(memory: MemoryStore) -> None:
     filled(memory)
     memory.delete([entry_key(REF, 2)])
     log = RefLog(memory)
-    with pytest.raises(CorruptError, match="is missing, and entry 4 is there") as caught:
+    with pytest.raises(CorruptError, match=r"\b4\b") as caught:
         log.head(REF)
     assert caught.value.key == entry_key(REF, 2)
     assert all(entry_key(REF, n) in caught.value.hint for n in (3, 4))
@@ -361,7 +362,7 @@ def test_an_edited_entry_breaks_the_chain_though_it_is_sealed(memory: MemoryStor
     filled(memory)
     edit(memory, 2, by="eve")
     log = RefLog(memory)
-    with pytest.raises(CorruptError, match="does not follow from entry 2"):
+    with pytest.raises(CorruptError, match=entry_key(REF, 3)):
         history(log)
     assert [error.key for error in log.find_damage(REF)] == [entry_key(REF, 3)]
     assert log.find_damage(Ref.parse("other")) == []
@@ -386,9 +387,8 @@ def hiding(store: Store, *numbers: int, times: int = 99) -> RefLog:
 
 def test_a_write_that_readers_do_not_see_is_not_reported_as_done(memory: MemoryStore) -> None:
     *_, last = filled(memory)
-    with pytest.raises(UnavailableError, match="does not list it: its listing is stale") as caught:
+    with pytest.raises(UnavailableError, match=entry_key(REF, 5)):
         hiding(memory, 5).append(REF, after=last, digest=B, card=Card(), by="ada")
-    assert entry_key(REF, 5) in str(caught.value)
     head = RefLog(memory).head(REF)
     assert hiding(memory, 6, times=2).append(REF, after=head, digest=A, card=Card(), by="ada").n == 6
 
@@ -398,7 +398,7 @@ def test_an_outdated_list_is_neither_a_conflict_nor_an_empty_tag(memory: MemoryS
     filled(memory)
     stale = hiding(memory, *hidden)
     after = stale.head(REF)
-    with pytest.raises(UnavailableError, match="does not list it: its listing is stale"):
+    with pytest.raises(UnavailableError, match=f"refs/{REF.path}/"):
         stale.append(REF, after=after, digest=B, card=Card(), by="ada")
     assert [entry.n for entry in history(RefLog(memory))] == [1, 2, 3, 4]
 
@@ -415,7 +415,7 @@ def test_nothing_is_appended_to_another_history(memory: MemoryStore) -> None:
     *_, last = filled(memory)
     edit(memory, 4, by="eve")
     log = RefLog(memory)
-    with pytest.raises(CorruptError, match="it was replaced since entry 4 by ada was read"):
+    with pytest.raises(CorruptError, match=f"{entry_key(REF, 4)}.* ada "):
         log.append(REF, after=last, digest=B, card=Card(), by="ada")
     head = log.head(REF)
     assert head is not None
@@ -428,7 +428,7 @@ def test_nothing_is_appended_to_another_history(memory: MemoryStore) -> None:
 def test_an_immutable_tag_stays_where_it_is(memory: MemoryStore) -> None:
     log = RefLog(memory)
     fixed = move(log, A, immutable=True)
-    with pytest.raises(NotAllowedError, match=f"immutable: it is at {A.short} since entry 1 by ada"):
+    with pytest.raises(ImmutableTagError, match=rf"{A.short} .*\b1 .* ada "):
         move(log, B)
     with pytest.raises(NotAllowedError):
         move(log, B, immutable=True)
@@ -436,7 +436,7 @@ def test_an_immutable_tag_stays_where_it_is(memory: MemoryStore) -> None:
     assert annotated.immutable
     gone = move(log, None)
     assert (gone.immutable, gone.removed) == (True, A)
-    with pytest.raises(NotAllowedError, match=f"it was at {A.short} until entry 3 by ada"):
+    with pytest.raises(ImmutableTagError, match=rf"{A.short} .*\b3 .* ada "):
         move(log, B)
     back = move(log, A)
     assert back.immutable

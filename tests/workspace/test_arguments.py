@@ -47,12 +47,12 @@ def test_a_name_that_moved_meanwhile_is_left_alone(lab: Lab, ada: maskreg.Worksp
         lambda: maskreg.annotate(toy, family="mine", workspace=ada),
         lambda: maskreg.remove(toy, workspace=ada),
     ):
-        with pytest.raises(maskreg.NotFoundError, match="toy:v1 does not point to") as caught:
+        with pytest.raises(maskreg.NotFoundError, match=f"toy:v1 .*{toy.digest.short}") as caught:
             use_case()
         assert next_step(caught.value) == "maskreg log toy:v1"
     assert maskreg.show("toy:v1", workspace=ada).card.family == "moved"
     maskreg.remove("toy:v1", workspace=ada)
-    with pytest.raises(maskreg.NotFoundError, match="toy:v1 does not point to"):
+    with pytest.raises(maskreg.NotFoundError, match=f"toy:v1 .*{toy.digest.short}"):
         maskreg.restore(toy, workspace=ada)
 
 
@@ -93,7 +93,7 @@ def test_an_artifact_without_a_name_is_named_first(ada: maskreg.Workspace, toy: 
         lambda: maskreg.remove(toy.artifact, workspace=ada),
         lambda: maskreg.annotate(toy.digest, family="x", workspace=ada),
     ):
-        with pytest.raises(maskreg.UsageError, match="has no name in local, and this needs one") as caught:
+        with pytest.raises(maskreg.UsageError, match=toy.digest.short) as caught:
             use_case()
         assert next_step(caught.value) == f"maskreg tag {toy.digest} NAME:TAG"
 

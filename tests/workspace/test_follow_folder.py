@@ -76,7 +76,7 @@ def test_a_missing_link_is_waited_for_or_gone_around(lab: Lab, run: Run) -> None
     (lab.folder / "aside").mkdir()
     shutil.move(lab.folder / "team/artifacts/sha256" / second.digest.hex, lab.folder / "aside")
     with run.follower() as following:
-        with pytest.raises(MissingLinkError, match=f"{third.digest.short} stands on {second.digest.short}"):
+        with pytest.raises(MissingLinkError, match=f"{third.digest.short} .*{second.digest.short}"):
             following.step()
         maskreg.squash("toy/run", "toy/run:whole", workspace=run.ada)
         maskreg.push("toy/run:whole", workspace=run.ada)
@@ -170,9 +170,9 @@ def test_what_is_not_its_own_is_left_alone(lab: Lab, run: Run) -> None:
 
 
 def test_what_cannot_be_followed_is_refused_before_anything_is_made(lab: Lab, run: Run) -> None:
-    with pytest.raises(UsageError, match="has to stay"):
+    with pytest.raises(UsageError, match="keep=0"):
         run.follower(keep=0)
-    with pytest.raises(UsageError, match="never moves"):
+    with pytest.raises(UsageError, match="toy/run@sha256:"):
         maskreg.follow_folder(f"toy/run@{Digest.of(b'')}", run.out, run.steps[0], workspace=run.bob)
     with pytest.raises(maskreg.NotFoundError, match="source: "):
         run.follower(source=lab.folder / "nowhere")

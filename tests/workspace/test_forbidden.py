@@ -45,7 +45,6 @@ def test_a_home_that_may_only_be_read(lab: Lab, ada: maskreg.Workspace, toy: Sto
     with not_root(), maskreg.Workspace(settings) as workspace:
         (finding,) = (row for row in maskreg.doctor(workspace=workspace) if row.what == "registry")
         assert (finding.status, next_step(finding.error)) == ("note", f"ls -ld {home}")
-        assert "read-only: pull of what is there, apply and list work; extract, tag, rm and gc do not" in finding.detail
         assert [entry.digest for entry in maskreg.list(workspace=workspace)] == [toy.digest]
         with pytest.raises(maskreg.NotAllowedError) as caught:
             db.rebuild(workspace=workspace)

@@ -20,14 +20,14 @@ def other(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> Stored:
 def test_an_immutable_tag_refuses_every_other_artifact(ada: maskreg.Workspace, toy: Stored, other: Stored) -> None:
     (name,) = maskreg.tag("toy:v1", "v2", immutable=True, workspace=ada)
     assert name.immutable
-    with pytest.raises(ImmutableTagError, match=r"toy:v2 is immutable: it is at sha256:") as caught:
+    with pytest.raises(ImmutableTagError, match=f"toy:v2 .*{toy.digest.short}") as caught:
         maskreg.tag("other:v1", "fresh", "toy:v2", workspace=ada)
     assert isinstance(caught.value, maskreg.NotAllowedError)
     with pytest.raises(maskreg.NotFoundError):
         maskreg.load("other:fresh", workspace=ada)
     maskreg.annotate("toy:v2", license="mit", workspace=ada)
     maskreg.remove("toy:v2", workspace=ada)
-    with pytest.raises(ImmutableTagError, match=r"it was at sha256:.* until entry 3 by .* removed it"):
+    with pytest.raises(ImmutableTagError, match=rf"toy:v2 .*{toy.digest.short} .*\b3 "):
         maskreg.tag("other:v1", "toy:v2", workspace=ada)
     assert maskreg.restore("toy:v2", workspace=ada).digest == toy.digest
     assert [entry.immutable for entry in maskreg.log("toy:v2", workspace=ada)] == [True] * 4
@@ -51,7 +51,7 @@ def test_a_push_takes_the_mark_along_and_the_tag_stays(
     assert not maskreg.push("toy:v1", tag="latest", workspace=ada).immutable
     theirs = maskreg.extract(lab.target, lab.source, "toy:v1", workspace=bob)
     before = list((lab.folder / "team").rglob("*"))
-    with pytest.raises(ImmutableTagError, match="toy:v1 is immutable") as caught:
+    with pytest.raises(ImmutableTagError, match="toy:v1 ") as caught:
         maskreg.push("toy:v1", workspace=bob)
     assert caught.value.facts["options"] == {"tag": "OTHER-TAG"}
     assert list((lab.folder / "team").rglob("*")) == before

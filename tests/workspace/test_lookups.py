@@ -14,7 +14,7 @@ from tests.workspace.conftest import Lab
 @pytest.mark.parametrize("name", ["text", "family", "method", "project", "license", "kind"])
 def test_an_empty_filter_is_no_request_for_everything(ada: maskreg.Workspace, name: str) -> None:
     filters: dict[str, Any] = {name: ""}
-    with pytest.raises(maskreg.UsageError, match=f"the filter {name} is empty"):
+    with pytest.raises(maskreg.UsageError, match=rf"\b{name}\b"):
         maskreg.search(**filters, workspace=ada)
 
 

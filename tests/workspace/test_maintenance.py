@@ -53,7 +53,7 @@ def test_findings(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     manifest.unlink()
     bad = {finding.what: finding for finding in maskreg.doctor(workspace=ada)}["registry"]
     assert (bad.status, next_step(bad.error)) == ("bad", "maskreg pull toy:v1, or maskreg rm -y toy:v1")
-    assert bad.detail.startswith("1 name without an artifact: toy:v1")
+    assert bad.detail.startswith("1 ") and "toy:v1" in bad.detail
 
 
 def test_a_name_of_which_nothing_is_left_is_a_finding(ada: maskreg.Workspace, toy: Stored) -> None:
@@ -61,8 +61,4 @@ def test_a_name_of_which_nothing_is_left_is_a_finding(ada: maskreg.Workspace, to
     for path in (ada.root / "refs").rglob("*.json"):
         path.unlink()
     (finding,) = (entry for entry in maskreg.doctor(workspace=ada) if entry.what == "registry")
-    assert (finding.status, next_step(finding.error)) == (
-        "bad",
-        "restore it from a copy; or accept the loss: maskreg db rebuild",
-    )
-    assert "entry 1 of toy:v1 is in the catalog, and is missing from the store" in finding.detail
+    assert finding.status == "bad" and finding.error is not None and finding.error.facts["indexed"]

@@ -103,9 +103,9 @@ def test_squashing_gives_what_extracting_the_ends_gives(run: Run) -> None:
     assert whole.card.family == "toy"
     part = maskreg.squash("toy/run", since=run.links()[0], source=run.steps[1], workspace=run.ada)
     assert part.digest == maskreg.extract(run.steps[1], run.steps[3], workspace=run.ada).digest
-    with pytest.raises(UsageError, match="nothing to squash"):
+    with pytest.raises(UsageError, match=r"toy/run$"):
         maskreg.squash("toy/run", since="toy/run", workspace=run.ada)
-    with pytest.raises(UsageError, match="does not stand on"):
+    with pytest.raises(UsageError, match=f"toy/run .*{part.digest.short}"):
         maskreg.squash("toy/run", since=part, workspace=run.ada)
 
 
@@ -115,10 +115,10 @@ def test_a_gap_is_refused_with_both_names(run: Run) -> None:
     wrong = maskreg.extract(run.steps[1], run.steps[4], workspace=run.ada)
     with run.ada.checkpoint(run.steps[2]) as before, run.ada.checkpoint(run.steps[3]) as after:
         broken = extract(before, after, run.ada.root, provenance=Provenance([wrong.digest], {"kind": "link"}))
-    with pytest.raises(BrokenChainError, match=f"{broken.digest.short} stands on {wrong.digest.short}"):
+    with pytest.raises(BrokenChainError, match=f"{broken.digest.short} .*{wrong.digest.short}"):
         maskreg.squash(broken.digest, workspace=run.ada)
     (run.ada.root / "artifacts" / "sha256" / first.digest.hex / "manifest.json").unlink()
-    with pytest.raises(MissingLinkError, match=f"{second.digest.short} stands on {first.digest.short}") as raised:
+    with pytest.raises(MissingLinkError, match=f"{second.digest.short} .*{first.digest.short}") as raised:
         maskreg.squash("toy/run", workspace=run.ada)
     assert next_step(raised.value) == f"maskreg pull @{first.digest}"
 
@@ -126,10 +126,10 @@ def test_a_gap_is_refused_with_both_names(run: Run) -> None:
 def test_a_circle_is_not_published(run: Run) -> None:
     run.publish(1, 2, 3)
     second, third = run.links()[1:]
-    with pytest.raises(BrokenChainError, match=f"weights that {second.digest.short} gives") as caught:
+    with pytest.raises(BrokenChainError, match=second.digest.short) as caught:
         run.publish(2)
     assert "maskreg tag" in next_step(caught.value)
-    with pytest.raises(BrokenChainError, match="applies to"):
+    with pytest.raises(BrokenChainError, check=lambda error: str(error.facts["circle"]) == "toy/run"):
         run.publish(0)
     # Nothing was published, and the run goes on.
     assert run.publish(4).manifest.parents == (third.digest,)
@@ -148,7 +148,7 @@ def test_a_run_may_begin_with_its_source_as_it_is(run: Run) -> None:
     assert run.is_at(2)
     whole = maskreg.squash("toy/run", workspace=run.ada)
     assert whole.digest == maskreg.extract(run.steps[0], run.steps[2], workspace=run.ada).digest
-    with pytest.raises(BrokenChainError, match="applies to"):
+    with pytest.raises(BrokenChainError, check=lambda error: str(error.facts["circle"]) == "toy/run"):
         run.publish(0)
 
 
@@ -191,11 +191,11 @@ def test_wider_weights_are_published_in_bf16(run: Run, tmp_path: Path) -> None:
 
 def test_what_cannot_be_published_is_refused(ada: maskreg.Workspace, lab: Lab, tmp_path: Path) -> None:
     steps = lab.states(1)
-    with pytest.raises(UsageError, match="there is no toy/run") as caught:
+    with pytest.raises(UsageError, match="toy/run") as caught:
         maskreg.publish(steps[1], "toy/run", workspace=ada)
-    assert caught.value.hint == "pass source=CHECKPOINT"
+    assert "source=" in caught.value.hint
     with maskreg.Publisher("toy/run", source=steps[0], workspace=ada) as publisher, pytest.raises(UsageError):
         publisher.publish(None)  # type: ignore[arg-type]
     other = make_checkpoint(tmp_path / "other", {**SOURCE, "new.weight": bf16((4, 4), 9)})
-    with pytest.raises(maskreg.DataError, match="only in the target"):
+    with pytest.raises(maskreg.DataError, match=r"new\.weight "):
         maskreg.publish(other, "toy/run", source=steps[0], workspace=ada)

@@ -120,7 +120,7 @@ def test_other_recipes_and_sources_are_no_ceiling(lab: Lab, other: Card, source:
 def test_what_is_undefined_is_not_recorded(lab: Lab) -> None:
     made, notes = lab.record(lab.mask("still", 0.0), lab.mask("other", 0.3))
     assert made == ()
-    assert notes == ("nothing is recorded of still and other: the lift of an empty mask is undefined",)
+    assert len(notes) == 1 and "still and other" in notes[0]
 
 
 def test_nothing_is_recorded_without_a_usable_catalog(lab: Lab) -> None:

@@ -42,6 +42,6 @@ def test_a_result_is_printed_in_a_few_lines(name: str, ada: maskreg.Workspace) -
 
 def test_a_mistyped_tensor_is_answered_with_the_nearest(ada: maskreg.Workspace, toy: Stored) -> None:
     mask = maskreg.load("toy:v1", workspace=ada).mask
-    with pytest.raises(KeyError, match=r"similar: model\.layers\.0\.mlp\.up_proj\.weight"):
+    with pytest.raises(KeyError, match=r"model\.layers\.0\.mlp\.up_proj\.weight"):
         mask["model.layers.0.mlp.up_proj.weigt"]
     assert mask.get("nothing like it at all") is None

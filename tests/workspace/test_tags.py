@@ -22,16 +22,16 @@ def test_names_are_added_beside_the_present_ones(ada: maskreg.Workspace, toy: St
 def test_a_digest_gets_a_whole_name(ada: maskreg.Workspace, toy: Stored) -> None:
     (name,) = maskreg.tag(toy.digest, "fresh:v1", workspace=ada)
     assert (name.n, ada.find("fresh:v1").card) == (1, maskreg.Card())
-    with pytest.raises(maskreg.UsageError, match="cannot get the tag 'v2' alone"):
+    with pytest.raises(maskreg.UsageError, match="'v2'"):
         maskreg.tag(toy.digest, "v2", workspace=ada)
 
 
 def test_names_are_checked_before_the_first_is_set(ada: maskreg.Workspace, toy: Stored) -> None:
-    with pytest.raises(maskreg.UsageError, match="no digest yet"):
+    with pytest.raises(maskreg.UsageError):
         maskreg.tag("toy:v1", "good", f"team/x@{toy.digest}", workspace=ada)
     with pytest.raises(BadRefError):
         maskreg.tag("toy:v1", "good", "BAD/NAME", workspace=ada)
-    with pytest.raises(maskreg.UsageError, match="no new name"):
+    with pytest.raises(maskreg.UsageError):
         maskreg.tag("toy:v1", workspace=ada)
     assert [str(entry.ref) for entry in maskreg.list(workspace=ada)] == ["toy:v1"]
 
@@ -42,14 +42,14 @@ def test_a_card_changes_and_the_artifact_does_not(ada: maskreg.Workspace, toy: S
     assert changed.card == maskreg.Card("toy", "opd", "mit", "", {"seed": "1", "lr": "1e-6"})
     again = maskreg.annotate(toy, method="", meta={"lr": ""}, workspace=ada)
     assert again.card == maskreg.Card("toy", "", "mit", "", {"seed": "1"})
-    with pytest.raises(maskreg.UsageError, match="nothing to change"):
+    with pytest.raises(maskreg.UsageError, check=lambda error: "options" in error.facts):
         maskreg.annotate("toy:v1", workspace=ada)
-    with pytest.raises(maskreg.UsageError, match="control or invisible character"):
+    with pytest.raises(maskreg.UsageError, match=r"^family "):
         maskreg.annotate("toy:v1", family="a\x1b[2J", workspace=ada)
     text = "# Use\n\n\tmaskreg.apply(...)\n"
     assert maskreg.annotate("toy:v1", readme=text, workspace=ada).card == replace(again.card, readme=text)
     assert maskreg.annotate("toy:v1", readme="", workspace=ada).card == again.card
-    with pytest.raises(maskreg.UsageError, match="control or invisible character"):
+    with pytest.raises(maskreg.UsageError, match="README "):
         maskreg.annotate("toy:v1", readme="a\x1b[2J", workspace=ada)
 
 
@@ -78,11 +78,11 @@ def test_what_has_changed_since_it_was_seen_is_not_changed(ada: maskreg.Workspac
         lambda: maskreg.restore("toy:v1", expected=seen.id, workspace=ada),
         lambda: maskreg.tag(toy.digest, "toy:v1", expected=seen.id, workspace=ada),
     ):
-        with pytest.raises(StaleError, match=r"toy:v1 is not as it was seen: .*entry 2"):
+        with pytest.raises(StaleError, match=r"toy:v1 .*\b2\b"):
             change()
-    with pytest.raises(StaleError, match="toy:v1 exists"):
+    with pytest.raises(StaleError, match="toy:v1 "):
         maskreg.tag(toy.digest, "toy:v1", expected="absent", workspace=ada)
-    with pytest.raises(StaleError, match="toy:new is not as it was seen: it does not exist"):
+    with pytest.raises(StaleError, match="toy:new "):
         maskreg.tag(toy.digest, "toy:new", expected=seen.id, workspace=ada)
     assert maskreg.tag(toy.digest, "toy:new", expected="absent", workspace=ada)[0].n == 1
     assert len(maskreg.log("toy:v1", workspace=ada)) == 2

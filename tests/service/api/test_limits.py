@@ -167,7 +167,7 @@ def test_what_has_a_name_is_not_on_its_way(
         assert remote.resolve(Ref("team", "new", "v0")).digest == first
         assert lab.service.accounts.checks.is_pending(first)
         assert on_their_way(lab) == set()
-        with pytest.raises(QuotaError, match="the quota of project team"):
+        with pytest.raises(QuotaError, match=" team "):
             push(local, remote, Ref("team", "new", "v1"))
         second = local.resolve(Ref("team", "new", "v1")).digest
         assert not list(lab.workspace.local.store.list(f"artifacts/sha256/{second.hex}/"))

