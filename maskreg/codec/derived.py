@@ -85,6 +85,7 @@ def decode_derived(head: Head, block: Block, source: Codes, decode: Decode) -> C
     if not column < width <= n or not 0 < size <= len(view) - start:
         raise CorruptError("block", "its header is invalid")
     gaps = np.frombuffer(view, np.uint8, size, start).astype(np.int64)
+    # Each byte passes over so many rows, and all but a skip then over the row that they list.
     rows = np.cumsum(gaps + (gaps < _SKIP))[gaps < _SKIP] - 1
     changing = np.zeros(rows_of(Grid(width, column), n), np.bool_)
     if gaps[-1] == _SKIP or rows[-1] >= changing.size:
@@ -187,6 +188,7 @@ def encode_apart(source: Codes, target: Codes, encode: Encode) -> bytes:
     exponents = target >> 7 & 0xFF
     usual = int(np.bincount(exponents, minlength=1).argmax())
     context = _exponents_of(source)
+    # Less the usual exponent, so that coordinates of it do not move.
     inner = encode(context, context + exponents - np.uint16(usual) & _MAGNITUDE, FLAT, APART)
     low = (target >> 8 & 0x80 | target & 0x7F).astype(np.uint8)
     return Head(target.size, APART, rank=usual).pack() + low.tobytes() + inner
@@ -211,8 +213,10 @@ def encode_zeroed(source: Codes, target: Codes, grid: Grid, encode: Encode) -> b
     zeroed &= target == zeros
     # Smaller ones become 0, and others stay, with the fewest exceptions.
     sides = [np.bincount(magnitude[own], minlength=_SIGN) for own in (zeroed, ~zeroed)]
+    # By border: how many below it stay, less those below it that become 0. The least has the fewest exceptions.
     exceptions = np.concatenate([[0], np.cumsum(sides[1] - sides[0])])
     least = int(exceptions[:_SIGN].argmin())
+    # Any other code marks an exception; one ULP step is the cheapest.
     marked = np.where(zeroed ^ (magnitude < least), source & _SIGN | source + 1 & _MAGNITUDE, source)
     which = encode(source, marked, grid, ZEROED)
     rest = encode(np.where(zeroed, zeros, source), target, grid, ZEROED)

@@ -142,6 +142,7 @@ def choose(source: Codes, target: Codes | Movers, grid: Grid) -> Choice:
     rows, columns = count_lines(n, movers, grid)
     price = _SCALE_BITS * (rows.size + columns.size) << LOGARITHM_BITS
     lines = min(rows.size, columns.size) >= MIN_LINE and gain_of_lines(rows) + gain_of_lines(columns) > price
+    # Only for small blocks, whose border is another one: in a large block so many movers are past it already.
     enough = FEW * moved > n and moved >= MIN_MOVED * (rows.size + columns.size)
     changing = rows > 0
     few_rows = _FEW_ROWS * np.count_nonzero(changing) <= min(rows.size, moved)
@@ -259,6 +260,7 @@ class Step2:
                 blocks.append(encode_scaled(context, values, grid, self._encode))
             if below > ZEROED and encoder.far:
                 blocks.append(encode_zeroed(context, values, grid, self._encode))
+            # Apart takes a byte for each coordinate at least.
             if below > APART and len(coded) > n and len(coded) > apart_bytes(values):
                 blocks.append(encode_apart(context, values, self._encode))
         shortest = min((block for block in blocks if block), key=len)
@@ -311,6 +313,7 @@ class Step2:
             if head.n != context.numel():
                 raise CorruptError("block", f"its header says {head.n} values, not {context.numel()}")
             of_kind.setdefault(head.kind, []).append(i)
+        # Kinds without kernels: they are rare.
         for i in itertools.chain.from_iterable(of_kind.get(kind, ()) for kind in (SCALED, APART, ZEROED, ROWS)):
             on_cpu = self.decode(down(contexts[i], "blocks").view(np.uint16), blocks[i])
             decoded[i] = up(on_cpu.view(np.int16), contexts[i].device, "blocks")
@@ -353,6 +356,7 @@ class _Encoder:
     def __init__(self, context: Codes, values: Codes, grid: Grid, *, lines: bool = False) -> None:
         self._context, self._values, self._lines = context, values, lines
         n = values.size
+        # The header has 32 bits for the width; a row that is wider is all of the block anyway.
         self._grid = grid if 0 < grid.width < 1 << 32 else Grid(n, 0)
         self._plans = 0
         self._tokens = _BUFFERS.array("tokens", n, np.uint8)
@@ -398,6 +402,7 @@ class _Encoder:
                     # Half an exponent lower, because scales shift to both sides.
                     scaled = self._plan(Contexts(self._grid, max(0, 2 * first - 1), of_rows, of_columns))
                     best = scaled if best is None or scaled.bits < best.bits else best
+        # The plain plan was priced from counts alone; only where it wins are its keys and tables made.
         return best if best and best.bits < bits else self._plan(Contexts(self._grid, 2 * first))
 
     def _plan(self, contexts: Contexts) -> _Plan:

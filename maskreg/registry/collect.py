@@ -162,6 +162,7 @@ def check_listing(registry: Registry, names: Names, plan: Plan) -> None:
         witness.check_registry(registry.uuid)
         seen = witness.numbers(registry.uuid)
         missing = lost(names.latest(seen), seen, "was seen by this machine", registry.name)
+    # A local registry has no witness: its catalog knows what was there.
     elif registry.root is not None and not registry.index.is_unmade():
         indexed = registry.index.use(lambda catalog: catalog.all_numbers()) or {}
         missing = lost(names.latest(indexed), indexed)
@@ -206,6 +207,7 @@ def check_references(registry: Registry, names: Names, plan: Plan, *, trust_list
             if ref in names.damaged:
                 is_kept = True
             former.update([] if ref is None else [str(ref)])
+        # Without any reference, a tag that cannot be read can be the one that names it.
         if is_kept or (names.damaged and not keys):
             del plan.candidates[digest]
             continue
@@ -346,6 +348,7 @@ def collect(
     if plan.candidates:
         plan.drop(names.carried(names.named()))
         check_references(registry, names, plan, trust_listing=trust_listing or only is not None)
+        # Again, for artifacts that back references have kept just now: what they stand on stays with them.
         plan.drop(names.carried(found - set(plan.candidates)))
     if announce is not None:
         announce([candidate.report for candidate in plan.candidates.values()])
@@ -399,6 +402,7 @@ class _Collection:
                 if run.is_valid():
                     run.mark(candidate.digest)
             self.names.look()
+            # An entry that became unreadable since the plan was made can name any of the candidates.
             if fresh := [error for ref, error in self.names.damaged.items() if ref not in self.damaged]:
                 raise fresh[0]
             named = self.names.named()
@@ -429,6 +433,7 @@ class _Collection:
                 if not run.is_valid():
                     return False
                 self.registry.store.delete(chunk)
+                # A run that is late has done no harm while its marker stands: pushes of this artifact wait for it.
                 if not run.is_valid() and not run.has_marked(digest):
                     self.overtaken.append(digest)
                     return False

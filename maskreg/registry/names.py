@@ -72,6 +72,7 @@ class Names:
             latest[folder.path] = folder.latest
             if not folder.entries or folder.strays or folder.first_gap():
                 unsound[folder.path] = folder
+            # A tag left the artifact of one entry when the next entry was written.
             left += [a.key for a, later in pairwise(folder.entries.values()) if later.modified > self.deadline]
         for path, n in self._latest.items():
             if latest.get(path, 0) < n:

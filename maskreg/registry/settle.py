@@ -118,6 +118,7 @@ class Settling:
         self._store, self._digest, self._manifest, self._bring = store, digest, manifest, bring
         self._sizes = {MANIFEST: len(manifest), **{entry.key: entry.size for entry in needed}}
         self._deadline = time.monotonic() + PATIENCE_S
+        # One iterator for both ends of the block: leaving it has the rounds that entering left.
         self._rounds = iter(range(_ROUNDS))
         self._has_seen_marker = False
 
@@ -301,6 +302,7 @@ class Run:
     def mark(self, digest: Digest) -> None:
         """Write the artifact's marker."""
         key = marker_prefix(digest) + self._id
+        # Before the request: a marker whose answer is lost has to be lifted too.
         self._marked.add(key)
         self._store.put(key, self._data)
 
@@ -333,6 +335,7 @@ class Run:
             begun = _clocks()
             self._store.put(self._key, self._data)
             age = _seconds_since(self._renewed)
+            # An answer that came too late renews nothing: a client can have lifted the markers before it.
             if age <= LIFE.total_seconds() / 2:
                 self._renewed = begun
         self._lapsed = self._lapsed or age > LIFE.total_seconds() / 2
@@ -418,6 +421,7 @@ def has_ended(process: Mapping[str, object]) -> bool:
     here, pid = this_process(), process["pid"]
     if not here["started"] or any(process[name] != here[name] for name in ("host", "boot", "namespace")):
         return False
+    # Not isinstance, for which True is process 1; and kill(2) takes 0 and less for groups of processes.
     if type(pid) is not int or pid <= 0 or type(process["started"]) is not int:
         raise ValueError("not a process")
     try:

@@ -144,6 +144,7 @@ class RefLog:
             Each tag, in the order of their keys, with its latest entry; None where that cannot be read, or the folder
             has a gap or something else in it.
         """
+        # Keys are drawn ahead of the entries that are read: folders wait here until their last entry has come.
         waiting: deque[tuple[Folder, bool]] = deque()
 
         def keys() -> Iterator[str]:

@@ -123,6 +123,7 @@ class MergedCheckpoint(Checkpoint):
         self._counts: dict[tuple[str, int], Counts] = {}
         self.tensors: Mapping[str, TensorInfo] = {
             name: TensorInfo(name, outcome.info.dtype, outcome.info.shape)
+            # In the order of the source, and then what artifacts add.
             for name in {**source.tensors, **self._by_name}
             if (outcome := self._by_name[name]).info is not None
         }
@@ -253,6 +254,7 @@ def _small_files(
     for name in names:
         versions = {files.get(name) for files in brought}
         data = versions.pop()
+        # Another version, or an artifact without the file.
         if versions or data is None:
             continue
         if not with_code and can_run_code(name, data, own[name].read_bytes() if name in own else None):

@@ -150,6 +150,7 @@ class Inputs:
     def bits(self, span: Span) -> SpanBits:
         """All sides of a span; valid until the thread's next call."""
         first, last = span.start // BLOCK_NUMEL, max(span.start, span.stop - 1) // BLOCK_NUMEL
+        # For methods that do not go by row: the decoded block itself, without a copy.
         if first == last and span.start == first * BLOCK_NUMEL:
             block, count = self._block(span.name, first), span.stop - span.start
             return SpanBits(block.source[:count], [side[:count] for side in block.targets])

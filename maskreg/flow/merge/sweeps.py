@@ -82,11 +82,13 @@ class Search:
 
     def narrow(self, counts: Counts) -> None:
         """Take the counts of lower bits among sizes with these upper bits, without zeros."""
+        # Then it lies among the zeros, which are not counted here.
         if self.missing > counts.sum():
             self.found = EVERYTHING
             return
         lower, self.missing = _largest(counts, self.missing)
         self.code = self.upper << 16 | lower
+        # All of the size at the threshold are above it, so their places do not matter.
         if self.missing == counts[lower]:
             self.found = self.threshold
 
@@ -168,6 +170,7 @@ class Sweeps:
     ) -> Iterator[tuple[str, Counts]]:
         """The counts of each tensor, or of the model, by name."""
         with closing(self._sweep(label, tensors, look)) as results:
+            # Spans come in order, so all of a tensor are next to each other.
             for name, spans in groupby(results, lambda each: MODEL if of_model else each[0].name):
                 yield name, reduce(add, (counts for _, counts in spans))
 
@@ -207,6 +210,7 @@ def _measured(merger: SpanMerger, span: Span, tiles: _Tiles) -> Sums:
 
 
 def _begun(merger: SpanMerger, upper: Counts) -> list[Search]:
+    # Bin 0 has the zeros; a spread below 2^-133 counts as one.
     numel = upper[0, 1:].sum() if merger.method.spread else upper[0].sum()
     ranks = merger.method.ranks(int(numel), merger.recipe.settings)
     return [Search.begin(order, rank, counts) for order, counts in enumerate(upper) for rank in ranks]

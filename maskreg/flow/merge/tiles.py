@@ -105,6 +105,8 @@ class SpanMerger:
         flat = merged.reshape(-1)
         result = stored_bits((tile.source + merged).reshape(-1), dtype)
         replace(result, source, flat == 0)
+        # Backwards, so that the first artifact counts where several fit. An update of 0 fits too, if only the sign of a
+        # zero differs.
         for target, update in zip(reversed(targets), reversed(tile.updates), strict=True):
             replace(result, target, (flat == update.reshape(-1)) & (target != source))
         return result
@@ -152,6 +154,7 @@ class SpanMerger:
 
     def _words(self, name: str, first: int, shape: tuple[int, ...], index: int) -> npt.NDArray[np.uint32]:
         key = short_key(f"{self.recipe.settings['seed']} {self.method.name} {self.digests[index]}")
+        # Words come in groups, and a row can begin within one.
         before = first % DRAWN
         words = words_of(key, short_key(name), first - before, before + int(np.prod(shape)))
         return words[before:].reshape(shape)
@@ -172,6 +175,7 @@ def _without_nonfinite(source: Floats, updates: Sequence[Floats]) -> _Bools | No
         nonfinite |= ~np.isfinite(update)
     for values in (source, *updates):
         values[nonfinite] = 0
+    # None after all: finite numbers can add up to infinity.
     return nonfinite if nonfinite.any() else None
 
 

@@ -81,6 +81,7 @@ def tiles_of(masks: int, most: int) -> tuple[Tile, ...]:
     pairs = tuple(combinations(range(masks), 2))
     if len(pairs) <= most:
         return (Tile(0, 1, pairs),)
+    # Two groups of this size have no more pairs than fit.
     side = math.isqrt(most)
     groups = [range(start, stop) for start, stop in pairwise([*range(0, masks, side), masks])]
     blocks = [

@@ -174,6 +174,7 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
             try:
                 self._together(lambda: load_weights(self.model, self.model_config, checkpoint))
             except FAILURES:
+                # Until it is undone, no version is served as a whole.
                 before, self.served = self.served, None
                 try:
                     self._together(lambda: self._restore(versions, before))

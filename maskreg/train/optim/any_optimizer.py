@@ -75,6 +75,7 @@ class PackedOptimizer(MaskedOptimizer):
             backend = self._backend_of(flat)
             begin_master(item, state, flat, backend)
             vector, master, length = self._vector[item.parameter], state["master"], self._length_of(item)
+            # The master is new: just begun, or loaded.
             if vector.numel() != length or vector.data_ptr() != master.data_ptr():
                 vector.data = _padded(master, length)
             _take_loaded(vector.data, flat, item)
@@ -82,6 +83,7 @@ class PackedOptimizer(MaskedOptimizer):
             if not gradient.packed:
                 backend.accumulate(values[: item.bits.nnz], gradient.values, item.bits)
             vector.grad = values if factor == 1.0 else values * factor
+            # The inner optimizer has state for a step alone: between steps it is here, in plain tensors.
             inner.state[vector] = self._joined(item, {k: v for k, v in state.items() if k not in _OWN}, length)
             stepped.append((item, vector, flat))
         inner.step()
@@ -94,6 +96,7 @@ class PackedOptimizer(MaskedOptimizer):
             vector.grad = None
             for part, offsets in item.bits.masked_slices():
                 flat[part.coordinates].scatter_(0, offsets, vector.data[part.entries].to(flat.dtype))
+            # Then `flat` is a copy.
             if not item.weights.is_contiguous():
                 item.weights.copy_(flat.reshape(item.weights.shape))
         # Some count their steps in a group; those numbers are saved with ours.

@@ -71,6 +71,7 @@ class Plain(Backend):
                 [exp_avg[part.entries]],
                 [exp_avg_sq[part.entries]],
                 [],
+                # PyTorch counts it up before it uses it.
                 [torch.tensor(float(step.step - 1))],
                 foreach=False,
                 amsgrad=False,

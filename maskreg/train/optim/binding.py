@@ -49,6 +49,7 @@ class _ForwardHook:
 
     def add(self, optimizer: AwaitsModel) -> None:
         self._waiting.add(optimizer)
+        # A WeakSet drops what has died, and tells nothing of it.
         weakref.finalize(optimizer, self.sweep)
         if self._handle is None:
             self._function = self._function or self._hidden()
@@ -64,6 +65,7 @@ class _ForwardHook:
         Not amid a compilation, where garbage collection can call this: guards on the hook are made after the trace, and
         fail with a KeyError if it has gone. The next forward pass removes it then.
         """
+        # Its length can still count the optimizer that has just died.
         idle = next(iter(self._waiting), None) is None
         if idle and self._handle is not None and CompileContext.current_compile_id() is None:
             self._handle.remove()

@@ -91,6 +91,7 @@ class Bits:
 
     def coordinates(self, entries: torch.Tensor) -> torch.Tensor:
         """Where entries of packed state lie, int64 ``[k]`` both: the set bit of the word that has so many before it."""
+        # The last word of that rank: those before it have nothing masked.
         number = torch.searchsorted(self.rank, entries.int(), right=True) - 1
         left, words, inside = entries - self.rank[number], self.words[number], torch.zeros_like(entries)
         for width in (32, 16, 8, 4, 2, 1):  # is it in the lower half of what is left of the word?

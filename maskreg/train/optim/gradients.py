@@ -165,6 +165,7 @@ def _add(_: Any, own: Any, other: Any, alpha: float = 1) -> Any:
 def _copy(_: Any, own: Any, source: Any, non_blocking: bool = False) -> Any:
     if not isinstance(own, PackedGradient) or source.shape != own.shape:
         return NotImplemented
+    # The source can share these entries, which are cleared first.
     kept = source.entries.clone() if isinstance(source, PackedGradient) else source
     own.entries.zero_()
     own.accumulate(own.of(kept) if kept is not source else source)
@@ -201,6 +202,7 @@ def _norm(_: Any, own: PackedGradient, order: float = 2, dim: Any = None, keepdi
     dtype = options.get("dtype") or torch.float32
     if order == 2:
         return own.square_sum().sqrt().to(dtype)
+    # PyTorch has no largest of no numbers.
     values = own.entries if own.entries.numel() else own.entries.new_zeros(1)
     return torch.linalg.vector_norm(values, order, dtype=dtype)
 
@@ -273,6 +275,7 @@ class GradientStore:
         if self.mode == "dense":
             return
 
+        # The method is weak: a hook must not keep the optimizer in memory as long as the parameter.
         def call(item: MaskedParameter) -> None:
             method = arrived()
             if method is not None:
@@ -287,6 +290,7 @@ class GradientStore:
         """The packed gradient of a parameter; one that is dense, as autograd leaves it, is packed and freed."""
         packed = _stored(item)
         if isinstance(packed, PackedGradient):
+            # Another object can have the same bits: after binding anew, or on another device.
             if packed.bits is not item.bits and not torch.equal(packed.bits.words.cpu(), item.bits.words.cpu()):
                 raise UsageError(
                     f"the gradient of {item.name} was packed by another mask",

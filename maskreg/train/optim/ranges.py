@@ -67,6 +67,7 @@ class Ranges:
 
     def each(self, work: Callable[[Range], object]) -> None:
         """Call ``work`` with every range, on this and other threads."""
+        # Of a list: threads can share its iterator, where a generator would raise.
         pending = iter([*self])
 
         def take() -> None:

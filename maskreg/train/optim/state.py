@@ -80,6 +80,7 @@ class Exchange:
         """Agree with the other processes of a parameter; a collective call."""
         mesh, dim = layout.mesh, layout.dim
         assert mesh is not None
+        # As DTensor cuts a dimension: the last chunks can be shorter, or empty.
         size = max(-(-order.total // mesh.size(dim)), 1)
         positions = order.positions()
         edges = [min(i * size, order.total) for i in range(mesh.size(dim) + 1)]

@@ -62,6 +62,7 @@ class Triton(Backend):
     def _launch(self, name: str, like: torch.Tensor, *args: Any, programs: int | None = None, **options: Any) -> None:
         programs = programs or -(-like.numel() // _BLOCK)
         with _LOCK, _on(like.device):
+            # A fused multiply-add would round once where PyTorch rounds twice.
             getattr(triton_kernels, name)[(programs,)](*args, **options, enable_fp_fusion=False)
 
 

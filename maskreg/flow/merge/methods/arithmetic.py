@@ -84,6 +84,7 @@ def agreeing(
         over += kept(part, agrees)
         if weights is not None:
             under += agrees * weights[index]
+    # 0 / 1 where no update agrees.
     under[under == 0] = 1
     return over / under
 
