@@ -61,7 +61,7 @@ def test_a_token_is_kept_in_a_file_that_only_its_owner_can_read() -> None:
     assert token_for(URL) == "mr_abc_secret"
     path.chmod(0o640)
     for use in (token_for, forget):
-        with pytest.raises(NotAllowedError, match="others can read it") as caught:
+        with pytest.raises(NotAllowedError, match=str(path)) as caught:
             use(URL)
         assert caught.value.hint == f"chmod 600 {path}"
 
@@ -84,11 +84,11 @@ def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("token", ["two words", "two\nlines", "tökén", "\x1b[31m"])
 def test_a_variable_that_holds_no_token_is_not_sent(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, token)
-    with pytest.raises(UsageError, match="MASKREG_TOKEN is not one word") as caught:
+    with pytest.raises(UsageError, check=lambda error: error.facts["not_a_token"] == "MASKREG_TOKEN") as caught:
         token_for("https://lab.example")
     assert token not in str(caught.value)
     for use in (remember, accounts.login):
-        with pytest.raises(UsageError, match="the token is not one word"):
+        with pytest.raises(UsageError, check=lambda error: "not_a_token" in error.facts):
             use("http://127.0.0.1:9", token)
 
 
@@ -97,7 +97,7 @@ def test_a_keyring_that_works_keeps_it_and_the_file_does_not(drawer: Drawer) -> 
     assert "mr_abc" not in credentials_path().read_text()
     assert token_for(URL) == "mr_abc_secret"
     drawer.locked = True
-    with pytest.raises(UnavailableError, match="does not answer"):
+    with pytest.raises(UnavailableError, match=URL):
         token_for(URL)
     drawer.locked = False
     assert forget(URL)

@@ -43,12 +43,12 @@ def test_the_default_device_is_the_host() -> None:
 
 @pytest.mark.parametrize("name", ["tpu", "", "gpu:0", "cuda:x", "cuda:-1", "CPU"])
 def test_a_device_that_is_not_known_is_a_wrong_option(name: str) -> None:
-    with pytest.raises(UsageError, match="is not known") as caught:
+    with pytest.raises(UsageError, match=f"'{name}'") as caught:
         open_device(name)
-    assert caught.value.hint == "use --device cpu or --device cuda"
+    assert "--device cpu" in caught.value.hint
 
 
 @pytest.mark.torch
 def test_a_device_that_this_machine_lacks_is_configuration() -> None:
-    with pytest.raises(ConfigError, match="torch sees no such GPU"):
+    with pytest.raises(ConfigError, match="'cuda:9999'"):
         open_device("cuda:9999")

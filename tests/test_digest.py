@@ -40,13 +40,13 @@ def test_bytes_of_any_kind_have_one_digest(data: bytes) -> None:
     ],
 )
 def test_what_is_no_digest(text: str) -> None:
-    with pytest.raises(ValueError, match="not a sha256 digest"):
+    with pytest.raises(ValueError, match="sha256"):
         Digest(text)
 
 
 @given(st.text(max_size=80))
 def test_any_text_is_a_digest_or_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a sha256 digest"):
+    with pytest.raises(ValueError, match="sha256"):
         Digest(text)
 
 

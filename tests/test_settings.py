@@ -77,10 +77,10 @@ def test_home_is_absolute_and_knows_the_tilde(config: Path, monkeypatch: pytest.
 
 def test_which_remote_is_meant(config: Path) -> None:
     set_value(config, "default_remote", "")
-    with pytest.raises(ConfigError, match=r"several remotes .*disk, lab") as caught:
+    with pytest.raises(ConfigError, match="disk, lab") as caught:
         load(config).remote()
     assert next_step(caught.value) == "maskreg config set default_remote lab"
-    with pytest.raises(ConfigError, match="no remote called 'moon'"):
+    with pytest.raises(ConfigError, match="'moon'"):
         load(config).remote("moon")
     with pytest.raises(ConfigError, match=r"^MASKREG_REMOTE: .*'moon'"):
         load(config, {"MASKREG_REMOTE": "moon"}).remote()
@@ -88,7 +88,7 @@ def test_which_remote_is_meant(config: Path) -> None:
     remove_remote(config, "lab")
     assert load(config).remote().name == load(config).meant_remote == "disk"
     remove_remote(config, "disk")
-    with pytest.raises(ConfigError, match="no remote is configured"):
+    with pytest.raises(ConfigError, check=lambda error: error.facts["new_remote"] == "NAME"):
         load(config).remote()
 
 
@@ -173,7 +173,7 @@ def test_adding_and_removing_a_remote(tmp_path: Path, monkeypatch: pytest.Monkey
     remove_remote(path, "lab")
     assert set(load(path).remotes) == {"disk"}
     assert load(path).default_remote == ""
-    with pytest.raises(ConfigError, match="no remote called 'lab'"):
+    with pytest.raises(ConfigError, match="'lab'"):
         remove_remote(path, "lab")
 
 

@@ -133,6 +133,5 @@ def test_a_run_that_was_overtaken_is_no_success(run: Run, artifact: str, monkeyp
     report = Garbage((), (Digest(artifact),), 0, 0, False, overtaken=(Digest(artifact),))
     monkeypatch.setattr("maskreg.workspace.verbs.gc.collect", lambda *_, **__: report)
     ended = run("gc", status=75)
-    assert "stood still while it deleted" in ended.err
     assert ended.err.endswith("next: maskreg verify --all\n")
     assert run("gc", "--json", status=75).json["overtaken"] == [artifact]

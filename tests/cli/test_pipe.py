@@ -84,7 +84,7 @@ def test_anything_else_is_refused(data: bytes, why: str) -> None:
 def test_a_failure_upstream_is_named() -> None:
     failed = end(0, {"code": "NOT_FOUND", "message": "there is no x", "hint": "", "exit": 66})
     assert failed["status"] == "error"
-    with pytest.raises(PipeError, match=r"NOT_FOUND, exit 66.*nothing was done"):
+    with pytest.raises(PipeError, match=r"NOT_FOUND.*\b66\b"):
         read(lines(failed))
 
 

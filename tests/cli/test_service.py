@@ -78,8 +78,8 @@ def test_a_reader_may_not_push_and_a_stranger_sees_nothing(people: dict[str, Per
     bob("pull", "team/toy:v1")
     bob("annotate", "team/toy:v1", "--description", "mine")
     assert "writer" in bob("push", "team/toy:v1", status=77).err
-    assert "there is no team/toy:v1" in eve("pull", "team/toy:v1", status=66).err
-    assert "not in lab" in eve("show", f"team/toy:v1@{pushed}", "--remote", "lab", status=66).err
+    eve("pull", "team/toy:v1", status=66)
+    eve("show", f"team/toy:v1@{pushed}", "--remote", "lab", status=66)
     assert eve("list", "--remote", "lab", "--json").json["names"] == []
 
 

