@@ -16,44 +16,22 @@ from typing import Any
 from maskreg_cli.main import SECTIONS
 
 from maskreg.glossary import ENTRIES
-from scripts import commands, reference
+from scripts import commands, notebooks, reference
 from scripts.glossary import anchor
 
-TERMS = {
+_AS_WRITTEN = (
+    *("back reference", "baseline", "bf16 code", "card", "catalog", "checkpoint", "codec", "coordinate"),
+    *("delta", "density", "digest", "energy", "exponent-matched", "fingerprint", "headroom", "leaf", "lift"),
+    *("local registry", "manifest", "mask", "overlap", "ref log", "registry", "remote", "reversible"),
+    *("source", "target", "ULP step", "verdict"),
+)
+
+TERMS = dict(zip(_AS_WRITTEN, _AS_WRITTEN, strict=True)) | {
     "artifacts": "artifact",
-    "back reference": "back reference",
-    "baseline": "baseline",
-    "bf16 code": "bf16 code",
-    "card": "card",
-    "catalog": "catalog",
-    "checkpoint": "checkpoint",
-    "codec": "codec",
-    "coordinate": "coordinate",
-    "delta": "delta",
-    "density": "density",
-    "digest": "digest",
-    "energy": "energy",
-    "exponent-matched": "exponent-matched",
-    "fingerprint": "fingerprint",
-    "headroom": "headroom",
-    "leaf": "leaf",
     "leaves": "leaf",
-    "lift": "lift",
-    "local registry": "local registry",
-    "manifest": "manifest",
-    "mask": "mask",
     "odds ratio": "odds_ratio",
-    "overlap": "overlap",
-    "ref log": "ref log",
-    "registry": "registry",
-    "remote": "remote",
-    "reversible": "reversible",
     "rounding null": "rounding-null",
     "source checkpoint": "source",
-    "source": "source",
-    "target": "target",
-    "ULP step": "ULP step",
-    "verdict": "verdict",
 }
 """Words to link, and the entry of the glossary that each leads to. Its plural leads there too."""
 
@@ -83,6 +61,10 @@ def on_files(files: Any, *, config: Any) -> Any:
 
     for path, text in {"python.md": reference.page(), **commands.pages()}.items():
         files.append(File.generated(config, path, content=text))
+    for name in notebooks.PAGES:
+        page = files.get_file_from_path(f"{name}.md")
+        text = notebooks.notebook(page.content_string, f"{config['extra']['repository']}/blob/main/docs/{name}.md")
+        files.append(File.generated(config, f"{name}.ipynb", content=text))
     return files
 
 
@@ -95,6 +77,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         target = posixpath.normpath(posixpath.join("docs", posixpath.dirname(path), link[1]))
         return link[1] if target.startswith("docs/") else repository + target
 
+    if path.removesuffix(".md") in notebooks.PAGES:
+        markdown += f"\n\nThis page as a [notebook]({posixpath.basename(path)[:-3]}.ipynb), to run in a clone.\n"
     text = "".join(part if kept else _LINK.sub(outside, part) for part, kept in _split(markdown, _FENCE))
     return (
         text

@@ -95,11 +95,7 @@ TOUR = (
 
 
 class DemoError(Exception):
-    """The demo stops; ``code`` is its exit code."""
-
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
-        self.code = code
+    """The demo stops, with a message and an exit code."""
 
 
 def main() -> int:
@@ -119,8 +115,9 @@ def main() -> int:
     try:
         show(folder, options.maskreg.absolute() if options.maskreg else installed(folder), options.pair)
     except DemoError as error:
-        print(f"\nThe demo stopped: {error}", file=sys.stderr, flush=True)
-        return error.code
+        message, code = error.args
+        print(f"\nThe demo stopped: {message}", file=sys.stderr, flush=True)
+        return int(code)
     except KeyboardInterrupt:
         print("\nThe demo stopped: interrupted; the next demo continues from here", file=sys.stderr)
         return 130
@@ -201,10 +198,7 @@ def copy(folder: Path, out: Path) -> None:
         raise DemoError(f"{folder} is not as it was written: {', '.join(wrong)}\n  next: {again}", 65)
     for part in PARTS:
         remove(out / part)
-        if (folder / part).is_dir():
-            shutil.copytree(folder / part, out / part)
-        else:
-            shutil.copyfile(folder / part, out / part)
+        put(folder / part, out / part)
 
 
 def sealed(folder: Path) -> dict[str, str]:
@@ -222,6 +216,12 @@ def digests(folder: Path) -> dict[str, str]:
 def digest(path: Path) -> str:
     """SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def put(path: Path, out: Path) -> None:
+    """Copy a file, or a folder without what builds leave in it."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.so", "_baseline.c", "_avx2.c", "_avx512.c")
+    shutil.copytree(path, out, ignore=ignored) if path.is_dir() else shutil.copyfile(path, out)
 
 
 def remove(path: Path) -> None:
@@ -243,12 +243,8 @@ def installed(folder: Path) -> Path:
     # Built from a copy, because building leaves files beside the sources.
     remove(folder / "src")
     (folder / "src").mkdir()
-    ignored = shutil.ignore_patterns("__pycache__", "*.so", "_baseline.c", "_avx2.c", "_avx512.c")
     for name in SOURCES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / "src" / name, ignore=ignored)
-        else:
-            shutil.copyfile(ROOT / name, folder / "src" / name)
+        put(ROOT / name, folder / "src" / name)
     # pip's cache stays inside the folder, unless the user chose one.
     environment = {"PIP_CACHE_DIR": str(folder / "cache" / "pip"), **os.environ}
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar=off"]

@@ -25,6 +25,7 @@ from maskreg_cli.output import Output
 from maskreg.mask.packed import TensorMask, pack
 from scripts import reference
 from scripts.commands import pages
+from scripts.notebooks import UPDATES
 from tests.buckets import upload
 from tests.pages import Block, blocks, commands, run
 from tests.repository import ROOT, tracked
@@ -61,11 +62,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the shipped checkpoints, and a registry that has two updates."""
     folder = tmp_path_factory.mktemp("workplace")
     (folder / "demo").symlink_to(ROOT / "demo")
-    text = """```console
-$ maskreg extract demo/source demo/target --name lab/sums-opd:v1 --family sums --method opd --reversible
-$ maskreg extract demo/source demo/target-seed1 --name lab/sums-opd:seed1 --family sums --method opd
-```
-"""
+    text = f"```console\n{UPDATES}```\n"
     run(text, folder, home(folder))
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 from maskreg_cli.main import COMMANDS
 
+from scripts import notebooks
 from scripts.commands import METHODS_PAGE, with_methods
 from tests.browser import Opened, browser
+from tests.pages import blocks, commands
 from tests.repository import ROOT
 
 __all__ = ["browser"]
@@ -66,6 +69,18 @@ def test_every_command_has_a_page_whose_button_copies_what_can_be_typed(site: Pa
         assert lines and all(line.startswith("maskreg push ") for line in lines)
         opened.page.get_by_role("link", name="pull", exact=True).first.click()
         opened.page.get_by_role("heading", name="maskreg pull").first.wait_for()
+
+
+@pytest.mark.parametrize("name", notebooks.PAGES)
+def test_a_notebook_runs_what_its_page_tells_to_type(site: Path, name: str) -> None:
+    cells = json.loads((site / f"{name}.ipynb").read_text())["cells"]
+    typed = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    for block in blocks((ROOT / "docs" / f"{name}.md").read_text()):
+        if block.kind == "python":
+            assert (block.text.strip() in typed) == (not block.reason)
+        elif block.kind == "console":
+            steps = [step.command for step in commands(block) if not step.command.startswith("export ")]
+            assert all((command in typed) == (not block.reason) for command in steps)
 
 
 def test_the_table_of_merge_methods_is_up_to_date() -> None:

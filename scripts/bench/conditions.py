@@ -79,16 +79,12 @@ def software() -> dict[str, str]:
 
 def commit() -> tuple[str, bool]:
     """The commit, and whether tracked files differ from it; empty and True where git does not know."""
-    outputs = []
-    for args in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
-        try:
-            done = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True)
-        except FileNotFoundError:
-            return "", True
-        if done.returncode:
-            return "", True
-        outputs.append(done.stdout.strip())
-    return outputs[0], bool(outputs[1])
+    queries = (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+    try:
+        head, changes = [subprocess.check_output(["git", *query], cwd=ROOT, text=True).strip() for query in queries]
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return "", True
+    return head, bool(changes)
 
 
 def _processor() -> str:

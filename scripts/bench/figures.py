@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -104,18 +104,9 @@ class Whole:
 
 @dataclass(frozen=True)
 class Size:
-    """Commands on generated checkpoints of one size.
+    """Commands on generated checkpoints of one size; ``gigabytes`` was requested, ``bytes`` are of the weight files.
 
-    Attributes:
-        gigabytes: requested, in 10^9 bytes.
-        bytes: of the weight files of one checkpoint.
-        params: of one checkpoint.
-        density: coordinates that moved / coordinates.
-        artifact_bytes: everything stored.
-        delta_bytes: of the delta alone.
-        wholes: ``extract`` and ``apply``.
-        loop: reading, hashing twice (xxh3-128), writing and syncing the bytes of one checkpoint.
-        copy: ``cp`` of a checkpoint, and fsync of its files.
+    ``loop`` reads, hashes twice (xxh3-128), writes and syncs a checkpoint's bytes; ``copy`` is ``cp`` and fsync.
     """
 
     gigabytes: float
@@ -191,7 +182,8 @@ class Run:
 
 def dump(run: Run, path: Path) -> None:
     """Write JSON, with six significant digits, which is more than clocks are good for."""
-    path.write_text(json.dumps(_rounded(asdict(run)), indent=1) + "\n")
+    rounded = json.loads(json.dumps(asdict(run)), parse_float=lambda text: float(f"{float(text):.6g}"))
+    path.write_text(json.dumps(rounded, indent=1) + "\n")
 
 
 def load(path: Path) -> Run:
@@ -203,11 +195,3 @@ def load(path: Path) -> Run:
         raise NotFoundError(f"{path}: no such file", hint=again) from None
     except msgspec.MsgspecError as error:
         raise FormatError(f"{path}: {error}", hint=again) from None
-
-
-def _rounded(data: Any) -> Any:
-    if isinstance(data, float):
-        return float(f"{data:.6g}")
-    if isinstance(data, dict):
-        return {key: _rounded(entry) for key, entry in data.items()}
-    return [_rounded(entry) for entry in data] if isinstance(data, list | tuple) else data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -47,18 +48,16 @@ def _verdict(met: bool | None) -> str:
     return "not measured" if met is None else "met" if met else "MISSED"
 
 
-def _most(subject: str, bar: float, values: tuple[float, float] | None, note: str = "") -> Row:
-    """A ratio that must be at most ``bar``: of the best repetitions, and of the medians."""
+def _most(subject: str, bar: float, values: tuple[float, float] | None, note: str = "", *, least: bool = False) -> Row:
+    """A ratio that must be at most ``bar``, or at least: of the best repetitions, and of the medians."""
+    sign = "≥" if least else "≤"
     if values is None:
-        return subject, f"≤ {bar:g} x", "–", None
-    return subject, f"≤ {bar:g} x", f"{values[0]:.2f} x (median {values[1]:.2f}{note})", round(values[0], 2) <= bar
+        return subject, f"{sign} {bar:g} x", "–", None
+    met = round(values[0], 2) >= bar if least else round(values[0], 2) <= bar
+    return subject, f"{sign} {bar:g} x", f"{values[0]:.2f} x (median {values[1]:.2f}{note})", met
 
 
-def _least(subject: str, bar: float, values: tuple[float, float] | None, note: str = "") -> Row:
-    """A ratio that must be at least ``bar``."""
-    if values is None:
-        return subject, f"≥ {bar:g} x", "–", None
-    return subject, f"≥ {bar:g} x", f"{values[0]:.2f} x (median {values[1]:.2f}{note})", round(values[0], 2) >= bar
+_least = partial(_most, least=True)
 
 
 def _command_rows(run: Run) -> Iterator[Row]:

@@ -10,13 +10,7 @@ from scripts.reproduce.training import Objective
 
 @dataclass(frozen=True)
 class Origin:
-    """What a kind of mask is extracted from.
-
-    Attributes:
-        description: for tables.
-        objective: of the full runs, one for each mask seed, that give its masks; empty for a checkpoint.
-        checkpoint: that gives its only mask; empty for runs.
-    """
+    """What masks are extracted from: full runs with an objective, one for each mask seed, or a single checkpoint."""
 
     description: str
     objective: Objective | None = None

@@ -1,0 +1,59 @@
+"""Pages of the documentation as notebooks, whose cells do what the page tells to type; the tests run the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+PAGES = ("tutorial", *(f"how-to/{name}" for name in ("own-run", "follow", "compare", "merge", "retrain")))
+"""Pages that have a notebook beside them."""
+
+UPDATES = """$ maskreg extract demo/source demo/target --name lab/sums-opd:v1 --family sums --method opd --reversible
+$ maskreg extract demo/source demo/target-seed1 --name lab/sums-opd:seed1 --family sums --method opd
+"""
+"""What makes the two updates that pages take for granted."""
+
+_BEGIN = """The page [{}]({}) as a notebook: start it in the root of a clone, where maskreg is installed.
+The first two cells make the updates that the others use, in the folder `notebook`."""
+
+_HOME = "export MASKREG_HOME=$PWD/notebook/registry MASKREG_CONFIG=$PWD/notebook/config.toml"
+
+_RUN = re.compile(r"(?<!-->\n)^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^\$ (.*(?:\n> .*)*)", re.MULTILINE)
+_RELATIVE = re.compile(r"(?<=\]\()(?!https?:|#)")
+_VARIABLE = re.compile(r"(\w+)=\$PWD/(\S+)")
+
+
+def notebook(markdown: str, address: str) -> str:
+    """The document of a notebook: a cell for each block that runs, and the text between them."""
+    (title,) = re.findall(r"\A# (.*)", markdown)
+    markdown = _RELATIVE.sub(address.rpartition("/")[0] + "/", markdown)
+    cells = [new_markdown_cell(_BEGIN.format(title, address))]
+    cells += map(new_code_cell, _cells("console", f"$ {_HOME}\n{UPDATES}"))
+    start = 0
+    for block in _RUN.finditer(markdown):
+        cells.append(new_markdown_cell(markdown[start : block.start()].strip()))
+        cells += map(new_code_cell, _cells(block[1], block[2]))
+        start = block.end()
+    cells.append(new_markdown_cell(markdown[start:].strip()))
+    for number, cell in enumerate(cells):
+        cell.id = str(number)  # by chance otherwise
+    made = new_notebook(cells=cells)
+    nbformat.validate(made)
+    return str(nbformat.writes(made))
+
+
+def _cells(kind: str, text: str) -> Iterator[str]:
+    lines = [text.strip()] if kind == "python" else ["%%bash"]
+    for command in _COMMAND.findall(text) if kind == "console" else ():
+        if command.startswith("export "):
+            # A variable of one cell's shell is none of the next one's.
+            values = (f"{name}=os.path.abspath({value!r})" for name, value in _VARIABLE.findall(command))
+            yield f"import os\n\nos.environ.update({', '.join(values)})"
+        else:
+            lines.append(command.replace("\n> ", "\n"))
+    if lines != ["%%bash"]:
+        yield "\n".join(lines)
