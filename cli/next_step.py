@@ -3,10 +3,11 @@
 Errors carry facts (``maskreg.errors``); only this module knows what a shell can do about them. Each
 class has command lines under the fact that decides; the first is shown whose facts are all there, and rows of base
 classes follow the rows of the class. ``{on}`` is `` --remote NAME``, or nothing for the local registry. Options that
-would mend a request are added to the command that was typed::
+would mend a request are added to the command that was typed, also a method's settings beside others::
 
     NotFoundError(..., removed=team/opd:v1, remote="lab")     maskreg restore team/opd:v1 --remote lab
     UsageError(..., options={"allow_mismatch": True})         maskreg extract A B --name C --allow-mismatch
+    UsageError(..., options={"settings": {"k": 2}})           maskreg merge A B --method consensus --set k=2
 """
 
 from __future__ import annotations
@@ -174,7 +175,6 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "home": "MASKREG_HOME={home} maskreg db upgrade{on}",
         "catalog_behind": "maskreg db upgrade{on}",
         "catalog_damaged": "maskreg db rebuild{on}",
-        "gc_option": "maskreg gc{on} --{gc_option}",
         "new_value": "maskreg config set {setting} {new_value}",
         "history": "maskreg log {history}{on}",
         "earlier": "maskreg tag {earlier} {tag}",
@@ -256,6 +256,11 @@ def _again(options: Mapping[str, object], *, or_add: bool = False) -> str:
     named = {name for option in options for name in known[option].opts}
     flags = {name for param in known.values() if getattr(param, "is_flag", False) for name in param.opts}
     typed = _without(context.meta[ARGUMENTS], named, flags)
+    # Other settings of a method stay as they were typed.
+    options = {
+        name: {**dict(context.params[name]), **value} if isinstance(value, Mapping) else value
+        for name, value in options.items()
+    }
     return " ".join([context.command_path, *map(shlex.quote, typed), *_spelled(options, known)])
 
 
@@ -273,7 +278,9 @@ def _without(arguments: tuple[str, ...], names: set[str], flags: set[str]) -> It
 def _spelled(options: Mapping[str, object], known: Mapping[str, click.Parameter]) -> Iterator[str]:
     for option, value in options.items():
         names = known[option].opts if option in known else [f"--{option.replace('_', '-')}"]
-        if value is not False:
-            yield max(names, key=len)
-            if value is not True:
-                yield shlex.quote(str(value))
+        values = [f"{key}={each}" for key, each in value.items()] if isinstance(value, Mapping) else [value]
+        for each in values:
+            if each is not False:
+                yield max(names, key=len)
+                if each is not True:
+                    yield shlex.quote(str(each))

@@ -56,7 +56,8 @@ class MaskregError(Exception):
         code: stable upper-case identifier of the class, such as ``DIGEST_MISMATCH``.
         hint: what helps, in words that hold for every reader; can be empty.
         facts: what the error is about, by name: ``ref``, ``digest``, ``remote`` (empty for the local registry),
-            ``part``, ``project``... Of a request that other options would mend, ``options`` has them by name.
+            ``part``, ``project``... Of a request that other options would mend, ``options`` has them by name:
+            ``{"force": True}``, or of a method's settings ``{"settings": {"k": 2}}``.
     """
 
     code = "ERROR"

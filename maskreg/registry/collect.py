@@ -154,7 +154,7 @@ def check_listing(registry: Registry, names: Names, plan: Plan) -> None:
         raise DataError(
             f"{registry.url} lists no name at all, and {counted(plan.complete, 'artifact', 'is')} there; "
             "nothing was deleted",
-            gc_option="trust-listing --dry-run",
+            options={"trust_listing": True, "dry_run": True},
             remote=registry.remote_name,
         )
     missing: dict[Ref, CorruptError] = {}
@@ -180,7 +180,7 @@ def check_amount(registry: Registry, plan: Plan) -> None:
             f"{len(plan.candidates):,} of {counted(plan.artifacts, 'artifact')} in {registry.url} would be "
             "deleted, more than half; nothing was deleted",
             hint="if they are to go",
-            gc_option="yes-delete-many",
+            options={"delete_many": True},
             remote=registry.remote_name,
         )
 
@@ -235,7 +235,7 @@ def _listed(registry: Registry, names: Names, reference: BackReference) -> Ref |
                 f"this entry of {ref} is not there, and was to name {reference.digest.short}: "
                 "it was lost, or its writer stopped before it",
                 hint="restore it from a copy, or let the artifact go",
-                gc_option="trust-listing",
+                options={"trust_listing": True},
                 remote=registry.remote_name,
             )
         # Written since the listing, or left out of it.

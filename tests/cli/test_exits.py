@@ -118,6 +118,11 @@ def test_a_fact_decides_what_to_type(error: MaskregError, step: str) -> None:
         (["list", "--limit", "9", "x"], {"limit": 3}, "maskreg list x --limit 3"),
         (["list", "--limit=9"], {"limit": 3}, "maskreg list --limit 3"),
         (["rm", "-y", "x"], {"yes": True}, "maskreg rm x --yes"),
+        (
+            ["merge", "--set", "k=9", "x", "--method", "m", "--set", "r=1"],
+            {"settings": {"k": 2}},
+            "maskreg merge x --method m --set k=2 --set r=1",
+        ),
         (["rm", "x"], {"allow_rollback": True}, ""),  # not an option of this command
     ],
 )

@@ -243,7 +243,7 @@ def assert_refused(store: MemoryStore, registry: Registry, error: type[MaskregEr
 def test_no_name_at_all_is_not_believed(team: MemoryStore) -> None:
     lies = over(Censored(team, REFS, lambda key: True))
     error = assert_refused(team, lies, DataError, f" {NAMED + 2} ")
-    assert next_step(error).startswith("maskreg gc --remote lab --trust-listing --dry-run")
+    assert error.facts["options"] == {"trust_listing": True, "dry_run": True}
     # And where it is to be believed, the back references still contradict it.
     with pytest.raises(UnavailableError, match="refs/team/run9/"):
         collect(lies, NOW, trust_listing=True)
@@ -303,7 +303,7 @@ def test_more_than_half_of_all_artifacts_need_a_word() -> None:
     announced: list[Collected] = []
     with pytest.raises(UsageError, match=r"\b11\b.*\b21\b") as caught:
         collect(over(store), NOW, announce=announced.extend)
-    assert next_step(caught.value).endswith("maskreg gc --remote lab --yes-delete-many")
+    assert caught.value.facts["options"] == {"delete_many": True}
     assert list(store.list("")) == before
     assert len(announced) == 11
     rehearsed = collect(over(store), NOW, dry_run=True)

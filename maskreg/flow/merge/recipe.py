@@ -51,9 +51,10 @@ class Recipe:
             raise UsageError(f"{name} merges {number}, not {counted(count, 'artifact')}", hint="name other artifacts")
         if count != len(self.weights):
             raise UsageError(f"{counted(len(self.weights), 'weight')} for {counted(count, 'artifact')}")
-        if masked != self.method.masked:
-            fault = f"{name} needs a mask" if self.method.masked else f"{name} takes no mask"
-            raise UsageError(fault, hint="--set mask=REF" if self.method.masked else "--method restrict")
+        if masked and not self.method.masked:
+            raise UsageError(f"{name} takes no mask", hint="leave it out, or choose the method restrict")
+        if self.method.masked and not masked:
+            raise UsageError(f"{name} needs a mask", hint="name one", options={"settings": {"mask": "REF"}})
 
     def to_json(self) -> dict[str, Any]:
         """The lineage recipe of the result; the artifacts are its parents, in order."""

@@ -107,7 +107,7 @@ def merge(
     if not artifacts:
         raise UsageError("nothing to merge", hint="name one artifact or several")
     if dry_run and (name is not None or out is not None):
-        raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or --dry-run")
+        raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or the dry run")
     find, work = split_options(options, SourceOptions, WorkOptions)
     how = {**work, "progress": progress}
     with opened(workspace) as space:
@@ -197,5 +197,5 @@ def _require_different(operands: Sequence[Named]) -> None:
     for operand in operands:
         if (first := names.get(operand.digest)) is not None:
             same = "is named twice" if first == operand.name else f"and {operand.name} are one artifact"
-            raise UsageError(f"{first} {same}", hint="name it once; a larger --weight makes it count more")
+            raise UsageError(f"{first} {same}", hint="name it once; a larger weight makes it count more")
         names[operand.digest] = operand.name

@@ -60,7 +60,8 @@ class Setting:
         if number is None or not self.low <= number <= self.high:
             kind = "a whole number" if isinstance(self.default, int) else "a number"
             raise UsageError(
-                f"{key} is {shown(value)}; it must be {kind}{self._bounds(number)}", hint=f"--set {key}={self.default}"
+                f"{key} is {shown(value)}; it must be {kind}{self._bounds(number)}",
+                options={"settings": {key: self.default}},
             )
         return number
 

@@ -85,7 +85,7 @@ def _require_probabilities(weights: Sequence[float], settings: Settings) -> None
         raise UsageError(
             f"density {density:g} with epsilon {settings['epsilon']:g}: changes would be kept with probabilities from "
             f"{density - half:g} to {density + half:g}",
-            hint="--set epsilon=... so that both lie between 0 and 1",
+            hint="choose an epsilon so that both lie between 0 and 1",
         )
 
 

@@ -43,7 +43,8 @@ def _require_as_many(weights: Sequence[float], settings: Settings) -> None:
     if settings["k"] > len(weights):
         raise UsageError(
             f"k is {settings['k']}, and only {counted(len(weights), 'artifact', 'is')} merged",
-            hint=f"choose 1 to {len(weights)}: --set k={len(weights)}",
+            hint=f"choose 1 to {len(weights)}",
+            options={"settings": {"k": len(weights)}},
         )
 
 
