@@ -60,19 +60,14 @@ def command(
     With --on, the server does it, with its own checkpoints: SOURCE and TARGET are then names there, which
     `maskreg jobs sources` lists, and the artifact is stored there.
     """
-    if options["mask_only"] and options["reversible"]:
-        raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
     source, target = pair_of(checkpoints)
     if remote is not None:
         here = {name: options.pop(name) for name in ("device", "allow_mismatch", "download", "with_code", "force")}
         request = {"source": source, "target": target, **options}
         do_there(output, "extract", remote, request, {**here, "meta": meta, "wait": wait})
         return
-    from maskreg.tensors.rules import parse_rule
-
     from .summary import tell_stored
 
-    parse_rule(options["rule"])
     with output.progress() as progress:
         stored = verbs.extract.extract(
             source, target, meta=dict(meta), **options, progress=progress, workspace=workspace(output)

@@ -56,6 +56,8 @@ def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any
         )
     output.answer(result)
     output.note("\n".join(paragraph(result.sentence)))
+    if not options["against"]:
+        output.note("  more: add --against REF")
     for path in (result.path, *result.plots):
         output.value(str(path))
 

@@ -103,4 +103,4 @@ def _selected(selection: Selection, groups: Mapping[str, Group]) -> str:
     numel = sum(group.numel for group in groups.values())
     nnz = sum(group.nnz for group in groups.values())
     share = percent(nnz / numel if numel else None)
-    return f"{selection} selects {counted(numel, 'coordinate')}, of which {share} moved"
+    return f"{selection}: {counted(numel, 'coordinate')}, of which {share} moved"

@@ -125,10 +125,10 @@ def open_device(name: str | Device) -> Device:
         return HostDevice()
     kind, _, index = name.partition(":")
     if kind != "cuda" or not (index == "" or index.isdecimal()):
-        raise UsageError(f"device {name!r} is not known", hint="use --device cpu or --device cuda")
+        raise UsageError(f"device {name!r} is not known", hint="use cpu or cuda")
     with requiring(f"device {name!r}"):
         import torch
 
     if int(index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"no device {name!r}: torch sees no such GPU", hint="use --device cpu")
+        raise ConfigError(f"no device {name!r}: torch sees no such GPU", hint="use the CPU", options={"device": "cpu"})
     return TorchDevice(f"cuda:{int(index or 0)}")

@@ -76,7 +76,7 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
     status = _status(path)
     if status is not None:
         if not stat.S_ISREG(status.st_mode):
-            raise OutputExistsError(path, reason="and is not a regular file", hint="choose another -o")
+            raise OutputExistsError(path, reason="and is not a regular file", hint="choose another output")
         if not force:
             raise OutputExistsError(path)
         mode = stat.S_IMODE(status.st_mode) & 0o777 if mode is None else mode

@@ -87,7 +87,7 @@ PRESETS = {
             max_side=0,
             aggregation="unweighted mean over matrices",
             source="On the Geometry of On-Policy Distillation, appendix C.3 (alpha .5) and figure 3, whose random "
-            "baseline of 30 % means alpha .3; its 144 attention matrices: --role qkvo",
+            "baseline of 30 % means alpha .3; its 144 attention matrices: qkvo",
         ),
         Preset(
             name="small",

@@ -237,10 +237,10 @@ def _mean(document: Document, figure: str, group: str, role: str = "", statistic
         return _no_tensor((role,))
     values = (document["roles"][role] if role else document["total"])["figures"].get(figure)
     if values is None and group not in document["recipe"]["metrics"]:
-        return Ours(reason=f"{figure} was not measured: analyze with --metrics {group}")
+        return Ours(reason=f"{figure} was not measured: analyze with the metrics {group}")
     if values is None:
         return Ours(
-            reason=f"no matrix has {figure}: they are too small, or it was analyzed with another --preset or --rank"
+            reason=f"no matrix has {figure}: they are too small, or it was analyzed with another preset or rank"
         )
     if values[statistic] is None:
         return Ours(reason=f"{figure} is undefined for every matrix: they are too small, or did not move")

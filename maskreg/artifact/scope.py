@@ -55,7 +55,7 @@ def masked_row(artifact: Artifact, part: Part, row: Tensor) -> Tensor:
         raise UsageError(
             f"{part.name} cannot be read alone: it ends or begins in {row.name} at no multiple of {_ALIGNED} "
             "coordinates",
-            hint=f"--role {row.name.removesuffix('.weight').rpartition('.')[2]} takes it whole",
+            hint=f"choose {row.name.removesuffix('.weight').rpartition('.')[2]}, which is whole",
         )
     artifact.require("mask")
     nnz = nnz_of(artifact.mask_bits(row, start, start + numel))
@@ -184,7 +184,7 @@ def _selected(artifacts: Sequence[Artifact], scope: Scope, selection: Selection)
         for part in parts
         if part.name != part.tensor
     }
-    note = f"only what {selection} selects is compared"
+    note = f"the comparison is of {selection} alone"
     return Scope(chosen, (*scope.notes, note), scope.one_source, origins)
 
 

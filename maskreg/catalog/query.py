@@ -337,7 +337,7 @@ class Measurement:
         metric: what was measured, such as ``overlap`` or ``rlvr_overlap``.
         value: the number, finite.
         against: digest of the other artifact, or a baseline's text; empty when there is none.
-        by_group: the tensors that it was measured on, such as ``--role ffn --layers 0-11``; empty for the whole mask.
+        by_group: the tensors that it was measured on, such as ``ffn in layers 0-11``; empty for the whole mask.
         detail: anything else worth keeping, as JSON.
         by: who measured.
         at: when (aware).

@@ -133,11 +133,12 @@ def snapshot(hub: HubId, *, download: bool) -> Path:
 
 
 def not_cached(hub: HubId) -> NotFoundError:
-    """The error for a model that is not complete in the cache, with the command that fetches it."""
-    revision = f" --revision {hub.revision}" if hub.revision else ""
+    """The error for a model that is not complete in the cache, with the hub's command that fetches it."""
+    fetch = f"hf download {hub.repo} --revision {hub.revision}" if hub.revision else f"hf download {hub.repo}"
     return NotFoundError(
         f"{hub}: no such path, and not complete in the Hugging Face cache",
-        hint=f"add --download, or run: hf download {hub.repo}{revision}",
+        hint=f"run {fetch}, or have it downloaded",
+        options={"download": True},
     )
 
 

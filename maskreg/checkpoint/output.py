@@ -160,12 +160,12 @@ class PendingOutput:
         for source in (path for path in self.sources if isinstance(path, Path)):
             if real == source or real in source.parents or source in real.parents:
                 raise CannotCreateError(
-                    f"{out}: replacing it would destroy the source {source}", hint="choose another -o"
+                    f"{out}: replacing it would destroy the source {source}", hint="choose another output"
                 )
         reason = "" if out.is_symlink() else self._foreign()
         if reason:
             raise CannotCreateError(
-                f"{out}: {reason}, so --force will not replace it", hint="move it away, or choose another -o"
+                f"{out}: {reason}, so it is never replaced", hint="move it away, or choose another output"
             )
 
     def _foreign(self) -> str:

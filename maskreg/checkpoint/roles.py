@@ -70,10 +70,10 @@ class Selection:
 
     @classmethod
     def parse(cls, roles: Sequence[str] = (), layers: str = "") -> Selection:
-        """Parse the words of ``--role`` and ``--layers``."""
+        """Parse words, each of one role or several, and ranges of layers."""
         words = [word.strip() for text in roles for word in text.split(",")]
         if wrong := [word for word in words if not _WORD.fullmatch(word)]:
-            raise UsageError(f"{wrong[0]!r} is no role", hint="write --role attention, or --role q_proj,o_proj")
+            raise UsageError(f"{wrong[0]!r} is no role", hint="name one such as attention or q_proj")
         chosen = dict.fromkeys(name for word in words for name in PRESETS.get(word, (word,)))
         ranges = [_layers(text.strip()) for text in layers.split(",")] if layers else []
         return cls(tuple(chosen), tuple(ranges))
@@ -83,9 +83,9 @@ class Selection:
         return bool(self.roles or self.layers)
 
     def __str__(self) -> str:
-        """As the options say it: ``--role q_proj,o_proj --layers 0-11``."""
-        options = [("--role", self.roles), ("--layers", self.layers)]
-        return " ".join(f"{option} {','.join(map(str, values))}" for option, values in options if values)
+        """As a sentence says it: ``q_proj,o_proj in layers 0-11``."""
+        layers = f"layers {','.join(map(str, self.layers))}" if self.layers else ""
+        return " in ".join(filter(None, (",".join(self.roles), layers)))
 
     def to_json(self) -> dict[str, Any]:
         """The words, for a lineage recipe and for ``--json``."""
@@ -125,7 +125,7 @@ class Selection:
         for layers in self.layers:
             if not any(layers.holds(layer_of(part.tensor)) for part in parts):
                 known = sorted({layer for name in tensors if (layer := layer_of(name))}, key=natural)
-                hint = f"layers go from {known[0]} to {known[-1]}: --layers {known[-1]}" if known else "leave it out"
+                hint = f"choose layers from {known[0]} to {known[-1]}" if known else "leave it out"
                 raise UsageError(f"nothing that was selected is in layer {layers}", hint=hint)
 
     def _where(self) -> str:
@@ -143,11 +143,11 @@ def _is(name: str, word: str) -> bool:
 def _layers(text: str) -> Layers:
     match = _LAYERS.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is no range of layers", hint="write --layers 0-11, or --layers 0,35,visual.0-3")
+        raise UsageError(f"{text!r} is no range of layers", hint="write 0-11, or 0,35,visual.0-3")
     first = int(match["first"])
     last = int(match["last"] or first)
     if last < first:
-        raise UsageError(f"the layers {text} end before they begin", hint=f"write --layers {last}-{first}")
+        raise UsageError(f"the layers {text} end before they begin", hint=f"write {last}-{first}")
     return Layers(match["tower"] or "", first, last)
 
 
@@ -155,10 +155,10 @@ def _near(word: str, tensors: Mapping[str, Shape]) -> str:
     names = dict.fromkeys(part for name in tensors for part in name.split(".") if _WORD.fullmatch(part))
     roles = [role for role in ROLES if any(role_of(name) == role for name in tensors)]
     if word in names:
-        return "it is in other layers: choose those, or leave --layers out"
+        return "it is in other layers: choose those, or all layers"
     near = difflib.get_close_matches(word, [*roles, *names], n=1)
     there = f"the roles here are {', '.join(roles)}"
-    return f"--role {near[0]}" if near else there
+    return f"choose {near[0]}" if near else there
 
 
 def _split(name: str, fused: str, tensors: Mapping[str, Shape]) -> Iterator[Part]:
@@ -179,7 +179,9 @@ def _sizes(name: str, fused: str, tensors: Mapping[str, Shape]) -> tuple[int, ..
     rows = tensors[name][0]
     if fused == "gate_up_proj":
         if rows % 2:
-            raise UsageError(f"{name} has {rows} rows, which are not two halves", hint=f"--role {fused}")
+            raise UsageError(
+                f"{name} has {rows} rows, which are not two halves", hint=f"choose {fused}, which is whole"
+            )
         return rows // 2, rows // 2
     neighbor = f"{_renamed(name, fused, 'o_proj').rpartition('.')[0]}.weight"
     queries = (tensors.get(neighbor) or (0, 0))[-1]
@@ -188,7 +190,7 @@ def _sizes(name: str, fused: str, tensors: Mapping[str, Shape]) -> tuple[int, ..
         raise UsageError(
             f"{name} cannot be split into q, k and v: that takes {neighbor}, with as many columns as there are rows of "
             "queries",
-            hint=f"--role {fused} takes it whole",
+            hint=f"choose {fused}, which is whole",
         )
     return queries, keys, keys
 

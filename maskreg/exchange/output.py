@@ -61,7 +61,7 @@ def values_written(
         notes.append(f"left out, for this output has no room for small files: {names}")
     if update.files.left_out:
         names = ", ".join(update.files.left_out)
-        notes.append(f"left out, because it can run code: {names}; --with-code takes it along")
+        notes.append(f"left out, because it can run code: {names}; the option 'with code' takes it along")
     return Written(
         out=out,
         tensors=len(update.changed),

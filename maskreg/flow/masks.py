@@ -116,7 +116,8 @@ def _refuse_different(masks: Sequence[Artifact], allow_different: bool) -> None:
             raise PairMismatchError(
                 f"{first.digest.short} has rule {first.manifest.rule} and {mask.digest.short} has "
                 f"{mask.manifest.rule}: their masks mean different things",
-                hint="extract both under one rule, or add --allow-different",
+                hint="extract both under one rule, or take them as they are",
+                options={"allow_different": True},
             )
 
 

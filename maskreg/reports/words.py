@@ -37,7 +37,7 @@ def answer(findings: Findings) -> tuple[str, str, str]:
     if not others:
         told = (
             "One mask alone cannot tell: any small update moves small weights, because bf16 rounds. To see whether "
-            "the choice among weights of one magnitude is more than noise, add a mask of another run: --against."
+            "the choice among weights of one magnitude is more than noise, add a mask of another run."
         )
         return OPEN, _NOT_SETTLED, told
     if len(others) == 1 and others[0].outcome is others[0].verdict.outcome:

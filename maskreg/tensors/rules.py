@@ -48,7 +48,8 @@ class Exact:
     def parse(cls, parameter: str) -> Exact:
         """The rule; it takes no parameter."""
         if parameter:
-            raise BadRuleError(f"rule exact takes no parameter, not {parameter!r}", hint="write --rule exact")
+            fault = f"rule exact takes no parameter, not {parameter!r}"
+            raise BadRuleError(fault, hint="leave it out", options={"rule": "exact"})
         return cls()
 
     def moved(self, source: Any, target: Any) -> Any:

@@ -33,7 +33,9 @@ class SmallFiles:
         """Remarks for people, one sentence each."""
         notes = []
         if self.left_out:
-            notes.append(f"not written: {', '.join(self.left_out)} of the artifact {_TRUST}; --with-code writes it")
+            notes.append(
+                f"not written: {', '.join(self.left_out)} of the artifact {_TRUST}; the option 'with code' writes it"
+            )
         if self.code:
             notes.append(f"{', '.join(self.code)} of the artifact {_TRUST}")
         if self.own_code:

@@ -43,7 +43,7 @@ class Hook:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(
-                f"{url!r} is no URL of HTTP", hint="--notify http://127.0.0.1:30000/update_weights_from_disk"
+                f"{url!r} is no URL of HTTP", options={"notify": "http://127.0.0.1:30000/update_weights_from_disk"}
             )
         if parts.password:
             raise UsageError(

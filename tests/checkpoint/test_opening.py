@@ -63,7 +63,7 @@ def test_a_path_that_exists_wins(cache: Path, tmp_path: Path) -> None:
 def test_not_cached(cache: Path, spec: str) -> None:
     with pytest.raises(NotFoundError) as caught:
         open_checkpoint(spec)
-    assert "--download" in caught.value.hint
+    assert caught.value.facts["options"] == {"download": True}
     with pytest.raises(UnavailableError):
         open_checkpoint(spec, download=True)
 

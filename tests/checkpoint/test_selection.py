@@ -1,4 +1,4 @@
-"""Which tensors the words of --role and --layers select."""
+"""Which tensors roles and layers select."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_layers_by_number_range_and_tower() -> None:
     assert names(tensors, [], "visual.0-3") == ["visual.blocks.3.attn.qkv.weight"]
     assert "visual" not in " ".join(names(tensors, ["attention"], "0-11"))
     assert "embed" not in " ".join(names(tensors, [], "0-11"))
-    assert str(Selection.parse(["q_proj", "ffn"], "0-2,11,visual.3")) == "--role q_proj,ffn --layers 0-2,11,visual.3"
+    assert str(Selection.parse(["q_proj", "ffn"], "0-2,11,visual.3")) == "q_proj,ffn in layers 0-2,11,visual.3"
 
 
 @pytest.mark.parametrize(
     ("roles", "layers", "message", "hint"),
     [
-        (["q_prj"], "", "no tensor has the role or name 'q_prj'", "--role q_proj"),
+        (["q_prj"], "", "no tensor has the role or name 'q_prj'", "q_proj"),
         (["lm_head"], "", "no tensor has the role or name 'lm_head'", "the roles here are ffn"),
         (
             ["qkvo"],
@@ -101,12 +101,12 @@ def test_layers_by_number_range_and_tower() -> None:
             "no tensor of layers visual.0 has the role or name 'q_proj', one of qkvo",
             "other layers",
         ),
-        (["ffn", "embedding"], "0", "no tensor of layers 0 has the role or name 'embedding'", "--role embedding"),
-        ([], "12-14", "nothing that was selected is in layer 12-14", "from 0 to 1: --layers 1"),
-        ([], "3-1", "end before they begin", "--layers 1-3"),
-        ([], "1:3", "'1:3' is no range of layers", "--layers 0-11"),
-        (["q proj"], "", "'q proj' is no role", "--role"),
-        ([""], "", "'' is no role", "--role"),
+        (["ffn", "embedding"], "0", "no tensor of layers 0 has the role or name 'embedding'", "embedding"),
+        ([], "12-14", "nothing that was selected is in layer 12-14", "from 0 to 1"),
+        ([], "3-1", "end before they begin", "1-3"),
+        ([], "1:3", "'1:3' is no range of layers", "0-11"),
+        (["q proj"], "", "'q proj' is no role", "q_proj"),
+        ([""], "", "'' is no role", "q_proj"),
     ],
 )
 def test_what_selects_nothing_is_refused(roles: list[str], layers: str, message: str, hint: str) -> None:
@@ -128,4 +128,4 @@ def test_what_selects_nothing_is_refused(roles: list[str], layers: str, message:
 def test_what_cannot_be_split_is_not(shapes: dict[str, tuple[int, ...]]) -> None:
     with pytest.raises(UsageError) as error:
         Selection.parse(["q_proj" if "qkv" in str(shapes) else "up_proj"]).parts(shapes)
-    assert "--role" in error.value.hint
+    assert "qkv_proj" in error.value.hint or "gate_up_proj" in error.value.hint

@@ -24,13 +24,24 @@ BEGINNINGS = frozenset({"config set x1", "remote add x1"})
 
 FACTS = {
     "on": "",
-    "gc_option": "trust-listing",
     "not_pulled": "mask",
     "elsewhere": "mask",
     "new_key": f"ed25519:{'0' * 64}",
 }
 """What stands for facts in the table of next steps; a word for any other."""
 
+FLAGS_OF_OTHERS = {
+    "maskreg/catalog/engine.py": "an address in PostgreSQL's words",
+    "maskreg/extras.py": "pip",
+    "maskreg/native/library.py": "pip",
+    "maskreg/reports/theme.py": "variables of CSS",
+    "maskreg/service/pages/docs.py": "curl",
+    "maskreg/service/start.py": "what starts the service is a command itself",
+}
+"""Modules that hold flags, and whose they are."""
+
+_FLAG = re.compile(r"(?<!``)(?<![\w.-])(--[a-z]|-[a-zA-Z]\b(?!/))")
+_OTHERS = re.compile(r"\b(aws|az|df|gcloud|git|hf|ls|maskreg|pip|python|ulimit) .*")
 _NAMED = re.compile(r"\bmaskreg [a-z]")
 _FACT = re.compile(r"\{(\w+)\}")
 _COMMAND = re.compile(r"\bmaskreg ([a-z]\w*)((?: (?!maskreg)[^;|&()\n` ]*)*)(`?)")
@@ -53,6 +64,16 @@ def test_no_room_below_the_command_line_and_the_service_says_what_to_type() -> N
     assert not named, "\n".join(named)
 
 
+def test_no_room_below_the_command_line_names_a_flag() -> None:
+    named = [
+        f"{path}:{node.lineno}: {filled(node)}"
+        for path in modules("maskreg")
+        for node in (literals(path) if str(path) not in FLAGS_OF_OTHERS else ())
+        if _FLAG.search(_OTHERS.sub("", filled(node)))
+    ]
+    assert not named, "\n".join(named)
+
+
 @cache
 def mentions() -> tuple[tuple[str, str], ...]:
     return tuple(_mentions())
@@ -63,19 +84,24 @@ def _mentions() -> Iterator[tuple[str, str]]:
     for path in modules("maskreg", "cli"):
         if not _NAMED.search((ROOT / path).read_text()):
             continue
-        nodes = list(ast.walk(tree(path)))
-        docs = {id(text) for node in nodes if (text := docstring(node)) is not None}
-        inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
-        left_out = docs | inside
-        for node in nodes:
-            if id(node) in left_out:
-                continue
+        for node in literals(path):
             for match in _COMMAND.finditer(filled(node)):
                 is_beginning = match[0].endswith(" ") or f"{match[1]}{match[2]}" in BEGINNINGS
                 # A command in backticks is named, not to be typed as it stands.
                 is_named = bool(match[3]) and is_command(f"{match[1]}{match[2]}".split())
                 if match[1] not in NO_COMMANDS and not is_beginning and not is_named:
-                    yield f"{path}:{getattr(node, 'lineno', 0)}", f"{match[1]}{match[2]}".strip()
+                    yield f"{path}:{node.lineno}", f"{match[1]}{match[2]}".strip()
+
+
+def literals(path: Path) -> Iterator[ast.Constant | ast.JoinedStr]:
+    """The literals of a module that are no docstrings."""
+    nodes = list(ast.walk(tree(path)))
+    docs = {id(text) for node in nodes if (text := docstring(node)) is not None}
+    inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    left_out = docs | inside
+    for node in nodes:
+        if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in left_out:
+            yield node
 
 
 def is_command(words: list[str]) -> bool:
@@ -97,12 +123,12 @@ def docstring(node: ast.AST) -> ast.Constant | None:
     return None if is_command else first.value
 
 
-def filled(node: ast.AST) -> str:
+def filled(node: ast.Constant | ast.JoinedStr) -> str:
     """The text of a literal; what a format fills in is ``x1``, or nothing where it is glued to a word."""
     if isinstance(node, ast.Constant):
         return _FACT.sub(lambda fact: FACTS.get(fact[1], "x1"), node.value) if isinstance(node.value, str) else ""
     text = ""
-    for part in node.values if isinstance(node, ast.JoinedStr) else ():
+    for part in node.values:
         if isinstance(part, ast.Constant):
             text += str(part.value)
         else:

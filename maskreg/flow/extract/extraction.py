@@ -63,6 +63,13 @@ class Provenance:
     checks: Mapping[str, str] = field(default_factory=dict)
 
 
+def checked_rule(rule: str, *, mask_only: bool, reversible: bool) -> Rule:
+    """The rule of an extraction, whose options do not contradict each other."""
+    if mask_only and reversible:
+        raise UsageError("a mask alone holds no values, so it cannot be reversible", hint="choose one of the two")
+    return parse_rule(rule)
+
+
 def extract(
     source: Checkpoint,
     target: Checkpoint,
@@ -92,9 +99,7 @@ def extract(
     Since blocks arrive in order, offsets are running sums, and thread count and timing change no byte. Nor does the
     device, where codes are compared. ``root`` is the folder of the registry's file store.
     """
-    if mask_only and reversible:
-        raise UsageError("--reversible needs values, and --mask-only keeps none", hint="drop one of the two")
-    parsed = parse_rule(rule)
+    parsed = checked_rule(rule, mask_only=mask_only, reversible=reversible)
     threads = worker_count(jobs)
     root = Path(root)
     target = named_like(target, source.tensors)
@@ -213,7 +218,7 @@ class Writing:
         ]
         notes = (*opening, *of.notes, *_notes(writer.tensors, of.rule, of.codec is None, self._any_differs))
         if code and not with_code:
-            left_out = f"left out, because it can run code: {', '.join(code)}; --with-code takes it along"
+            left_out = f"left out, because it can run code: {', '.join(code)}; the option 'with code' takes it along"
             return ExtractResult(digest, (*notes, left_out), code_left_out=code)
         if code:
             notes = (*notes, f"takes along what can run code: {', '.join(code)}")

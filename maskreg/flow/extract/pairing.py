@@ -95,7 +95,8 @@ def paired(
             f"the source is stored in {source.tensors[wide[0]].dtype}: bits below bf16 precision differ nearly "
             "everywhere, so a delta would be as large as the checkpoint; only its bf16 mask is useful",
             wide,
-            hint="add --mask-only, or extract from the bf16 checkpoint that training started from",
+            hint="extract from the bf16 checkpoint that training started from, or the mask alone",
+            options={"mask_only": True},
         )
     pairs: list[Pair] = []
     mismatches: dict[str, str] = {}
@@ -170,11 +171,10 @@ def _do_not_pair_up(mismatches: Mapping[str, str]) -> str:
 def _mismatch_error(mismatches: Mapping[str, str], why: _Why | None) -> PairMismatchError:
     names = tuple(mismatches)
     if why is None:
-        hint = "add --allow-mismatch to store them whole"
-        return PairMismatchError(_do_not_pair_up(mismatches), names, hint=hint)
+        return PairMismatchError(_do_not_pair_up(mismatches), names, hint="store them whole", **_WHOLE)
     rest = {name: reason for name, reason in mismatches.items() if name not in why.tensors}
     besides = f". Besides, {_do_not_pair_up(rest)}" if rest else ""
-    return PairMismatchError(why.fault + besides, names, hint=why.hint)
+    return PairMismatchError(why.fault + besides, names, hint=why.hint, **why.facts)
 
 
 def fold_tied(pairs: Sequence[Pair], same: Callable[[str, str], bool]) -> tuple[Pair, ...]:
@@ -224,6 +224,10 @@ class _Why(NamedTuple):
     fault: str
     hint: str
     tensors: frozenset[str]
+    facts: Mapping[str, Any] = {}
+
+
+_WHOLE: Mapping[str, Any] = {"options": {"allow_mismatch": True}}
 
 
 def _refuse_other_kinds(source: Checkpoint, target: Checkpoint) -> None:
@@ -346,8 +350,9 @@ def _half(source: Checkpoint, target: Checkpoint) -> _Why | None:
     return _Why(
         f"the target is stored in {after} and the source in {before}: {len(changed):,} of "
         f"{counted(len(source.tensors), 'tensor')} such as {changed[0][0].name}; bits of two dtypes cannot be compared",
-        f"{step}add --allow-mismatch to store its tensors whole",
+        f"{step}store its tensors whole",
         frozenset(info.name for info, _ in changed),
+        _WHOLE,
     )
 
 

@@ -152,10 +152,7 @@ def _selected(artifact: Artifact, rows: Sequence[TensorRow], recipe: Mapping[str
     selection = Selection.parse(recipe["selection"]["roles"], recipe["selection"]["layers"])
     if selection:
         numel = sum(row.numel for row in rows)
-        yield (
-            f"measured is what {selection} selects: {counted(numel, 'coordinate')} of "
-            f"{artifact.manifest.totals.numel:,}"
-        )
+        yield (f"measured is {selection} alone: {counted(numel, 'coordinate')} of {artifact.manifest.totals.numel:,}")
 
 
 def _notes(rows: Sequence[TensorRow], left_out: Sequence[str], recipe: Mapping[str, Any]) -> Iterable[str]:

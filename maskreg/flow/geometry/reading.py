@@ -148,7 +148,8 @@ def _delta(artifact: Artifact) -> Delta:
         raise PartAbsentError(
             f"artifact {artifact.digest.short} is a {artifact.manifest.kind}: it holds which coordinates move, but no "
             "values to make the target from",
-            hint="add --target CHECKPOINT",
+            hint="name its target",
+            options={"target": "PATH"},
         )
     return Delta(artifact)
 

@@ -38,14 +38,14 @@ def compare_updates(
         if artifact.manifest.kind != "delta":
             raise PartAbsentError(
                 f"{label} is a {artifact.manifest.kind}: it holds which coordinates move, but not how far",
-                hint="extract it without --mask-only, or leave --updates out",
+                hint="extract it with its values, or compare the masks alone",
             )
     require_one_source(artifacts, "updates", "compare updates of one source")
     readers = [UpdateReader(artifact, source, None, HostDevice(), selection) for artifact in artifacts]
     for reader, label in zip(readers[1:], labels[1:], strict=True):
         if reader.by_name.keys() != readers[0].by_name.keys():
             raise PairMismatchError(
-                f"{labels[0]} and {label} cover different tensors", hint="choose common tensors with --role or --layers"
+                f"{labels[0]} and {label} cover different tensors", hint="choose roles or layers that both have"
             )
     progress.start("compare updates", sum(row.numel for row in readers[0].rows) * 2 * len(readers))
     pairs = [_Pair((labels[a], labels[b])) for a, b in combinations(range(len(readers)), 2)]

@@ -116,12 +116,12 @@ def submit(service: Served, principal: Writer, body: PatchRequest) -> Job:
         case MergeRequest():
             new = _merge(service, jobs, body, principal)
         case ExtractRequest():
-            from maskreg.tensors.rules import parse_rule
+            from maskreg.flow.extract.extraction import checked_rule
 
             name = _settable(service, body.name, principal)
             for checkpoint in (body.source, body.target):
                 jobs.source(checkpoint)
-            parse_rule(body.rule)
+            checked_rule(body.rule, mask_only=body.mask_only, reversible=body.reversible)
             values = {**body.model_dump(exclude={"kind"}), "name": str(name)}
             card_of({name: values[name] for name in CardOptions.__annotations__ if name in values})
             new = NewJob("extract", name.project, principal.name, f"{name.project}/{name.name}:{name.tag}", values)

@@ -154,7 +154,7 @@ class OpenId:
         metadata: dict[str, Any] = await self._client.load_server_metadata()
         if str(metadata.get("issuer", "")).rstrip("/") != self._issuer:
             self._client.server_metadata.clear()
-            raise ConfigError(f"{self._issuer} describes another issuer", hint="check --oidc-issuer")
+            raise ConfigError(f"{self._issuer} describes another issuer", hint="check the URL of the issuer")
         for key in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
             _check_url(str(metadata.get(key, "")), f"the provider's {key}")
         signs = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
@@ -196,4 +196,4 @@ def _check_url(url: str, kind: str) -> None:
     parts = urlsplit(url)
     safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
     if not safe or not parts.hostname or parts.username:
-        raise ConfigError(f"{kind} is not an https URL", hint="check --oidc-issuer")
+        raise ConfigError(f"{kind} is not an https URL", hint="check the URL of the issuer")

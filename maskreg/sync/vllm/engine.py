@@ -296,14 +296,14 @@ def check_served(checkpoint: Checkpoint, config: Any) -> None:
         wanted = ", ".join(sorted(stored & FLOAT))
         raise UsageError(
             f"the model is served in {NAMES[model_config.dtype]}, and its checkpoint is in {wanted}",
-            hint="start the server with --dtype auto",
+            hint="start vLLM with dtype=auto",
         )
     if config.lora_config is not None:
-        raise UsageError("the model is served with LoRA adapters", hint="start the server without --enable-lora")
+        raise UsageError("the model is served with LoRA adapters", hint="start vLLM without enable_lora")
     prefetch = getattr(getattr(config, "offload_config", None), "prefetch", None)
     if prefetch is not None and prefetch.offload_group_size:
         # Its layers are copied anew from the host before they are used, over what was loaded.
-        raise UsageError("layers of the model are prefetched", hint="start the server without --offload-group-size")
+        raise UsageError("layers of the model are prefetched", hint="start vLLM without offload_group_size")
 
 
 def load_weights(model: torch.nn.Module, model_config: Any, checkpoint: Checkpoint) -> None:

@@ -29,7 +29,7 @@ _RUN = "run.json"
 _COMPLETE = "complete"
 """A file in a save that is whole: TRL writes its saves in place."""
 _MAX_BYTES = 1 << 24
-_ELSEWHERE = "choose another -o"
+_ELSEWHERE = "choose another output"
 
 
 class RunFolder:

@@ -172,7 +172,7 @@ def create_token(
         NotAllowedError: one is no admin of the project.
     """
     if name == "":
-        raise UsageError("the name of the token's owner is empty", hint="leave --name out for your own name")
+        raise UsageError("the name of the token's owner is empty", hint="leave it out for your own name")
     if name is not None and len(name) > MOST_CHARACTERS:
         raise UsageError(f"the name of the token's owner has {len(name)} characters; the limit is {MOST_CHARACTERS}")
     if expires is not None and not timedelta(0) < expires <= timedelta(days=MOST_DAYS):

@@ -77,12 +77,13 @@ def extract(
         source: the checkpoint that the artifact will be applied to: a path, a hub id, or an open one.
         target: the checkpoint that post-training made of it.
     """
+    from maskreg.flow.extract.extraction import checked_rule
     from maskreg.flow.extract.extraction import extract as extract_from
-    from maskreg.tensors.rules import parse_rule
 
     said, how = split_options(options, CardOptions, ExtractOptions)
     card = card_of(said)
-    parse_rule(how.get("rule", "exact"))
+    kept = {"mask_only": how.get("mask_only", False), "reversible": how.get("reversible", False)}
+    checked_rule(how.get("rule", "exact"), **kept)
     with ExitStack() as stack:
         space = stack.enter_context(opened(workspace))
         naming = Naming(space, name, careful=not force)

@@ -57,7 +57,7 @@ def test_what_does_not_pair_up_is_refused_and_named(
     with pytest.raises(PairMismatchError, match=why) as caught:
         extract(*opened(tmp_path, other | source, other | target), tmp_path / "root")
     assert caught.value.tensors == ("w",)
-    assert "--allow-mismatch" in caught.value.hint
+    assert caught.value.facts["options"] == {"allow_mismatch": True}
     assert not (tmp_path / "root").exists()
 
 
@@ -82,7 +82,7 @@ def test_a_wide_source_is_refused_with_the_reason(tmp_path: Path) -> None:
     pair = opened(tmp_path, {"w": f32((4, 4), 1)}, {"w": f32((4, 4), 2)})
     with pytest.raises(PairMismatchError, match="F32") as caught:
         extract(*pair, tmp_path / "root")
-    assert "--mask-only" in caught.value.hint
+    assert caught.value.facts["options"] == {"mask_only": True}
     extract(*pair, tmp_path / "root", mask_only=True)
 
 

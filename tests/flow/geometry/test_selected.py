@@ -55,4 +55,4 @@ def test_a_part_of_a_fused_matrix_has_the_figures_of_that_matrix_alone(tmp_path:
     assert len(rows[0]) == 8
     assert split["total"]["moved"] == joined["total"]["moved"]
     assert joined["recipe"]["selection"]["roles"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
-    assert f"{QKVO} selects: {split['total']['numel']:,} " in joined["notes"][0]
+    assert f"{QKVO} alone: {split['total']['numel']:,} " in joined["notes"][0]

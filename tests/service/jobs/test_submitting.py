@@ -78,6 +78,7 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
     "a mask as a setting": (merge_body(settings={"mask": "elsewhere/secret"}), 422, "USAGE"),
     "a name in another project": (merge_body(name="elsewhere/sum"), 404, "NOT_FOUND"),
     "an unknown method": (merge_body(method="nothing"), 422, "USAGE"),
+    "a mask to reverse": (extract_body(mask_only=True, reversible=True), 422, "USAGE"),
     "a rule": (extract_body(rule="eval:1"), 422, "RULE_INVALID"),
 }
 
