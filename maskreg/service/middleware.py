@@ -12,6 +12,7 @@ or a log can see another document than this server. A route says that it reads d
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import threading
 import time
@@ -85,7 +86,7 @@ class KnownHosts:
 
 
 PATIENCE_S = 30.0
-"""How long a server waits for a client that is in the middle of a request, in seconds."""
+"""How long a server waits for a client that is in the middle of a request or of an answer, in seconds."""
 
 MAX_BYTES = 8 << 20
 """The largest body of a request, but for uploads of objects; a manifest in a document has room."""
@@ -150,12 +151,13 @@ STOPPING = "maskreg.stopping"
 
 
 class Punctual(H11Protocol):
-    """A connection of the server, which is closed when headers do not come to an end."""
+    """A connection of the server, which is closed when headers do not come to an end, or an answer is not read."""
 
     def __init__(self, *args: object, **named: object) -> None:
         super().__init__(*args, **named)  # type: ignore[arg-type]
         self._before: object = None
         self._late: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a new connection."""
@@ -166,6 +168,17 @@ class Punctual(H11Protocol):
         """Take bytes of the client."""
         super().data_received(data)
         self._expect_headers()
+
+    def pause_writing(self) -> None:
+        """Wait until the client has read what is to be sent."""
+        super().pause_writing()
+        self._expect_reading(math.inf)
+
+    def resume_writing(self) -> None:
+        """Send more."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
 
     def shutdown(self) -> None:
         """Close the connection, once the request that is worked on is answered."""
@@ -181,6 +194,13 @@ class Punctual(H11Protocol):
         if self._late is None and (self.cycle is None or self.cycle.response_complete):
             self._before = self.cycle
             self._late = self.loop.call_later(PATIENCE_S, self.transport.close)
+
+    def _expect_reading(self, before: float) -> None:
+        unread = self.transport.get_write_buffer_size()
+        if before - unread >= _PROGRESS:
+            self._unread = self.loop.call_later(PATIENCE_S, self._expect_reading, unread)
+        else:
+            self.transport.abort()  # to close it would wait for the client
 
 
 class DocumentRequest(Request):

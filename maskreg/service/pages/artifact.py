@@ -153,10 +153,13 @@ def _files(shown: _Shown) -> dict[str, Any]:
         fault = str(error)
     can_send = "mask" in manifest.parts and manifest.totals.numel <= MOST_COORDINATES
     present = {part for part in manifest.parts if not absent(objects_of(manifest, (part,)), here)}
+    trust = shown.service.registry.trust
+    keys = trust.documents(shown.ref.project)
     return {
         "present": present,
         "present_size": sum(entry.size for entry in objects_of(manifest, present)),
         "file_name": _file_name(shown.ref),
+        "good_until": trust.renewed(keys[-1]).expires if keys and keys[-1].fresh_s else None,
         "fault": fault,
         "small_files": {entry.key.removeprefix(FILES): entry for entry in small},
         "objects": f"/api/v1/objects/{artifact_prefix(shown.digest)}",

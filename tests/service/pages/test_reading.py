@@ -8,12 +8,17 @@ import gc
 import io
 import re
 import shutil
+import socket
 import tarfile
 from collections.abc import MutableMapping
+from contextlib import ExitStack
 from dataclasses import replace
+from datetime import timedelta
 from html import unescape
+from itertools import repeat
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from fastapi.testclient import TestClient
@@ -30,7 +35,7 @@ from maskreg.settings import Remote
 from maskreg.words import percent, times
 from maskreg.workspace.verbs import keys
 from tests.service.pages.conftest import EVIL, LAYERS, MODULES
-from tests.service.serving import ADMIN, headers, service_in, until
+from tests.service.serving import ADMIN, WEB, headers, service_in, until
 
 OPD = "/p/team/toy-opd:v1"
 TABS = ("card", "layers", "evidence", "files", "lineage", "history", "use")
@@ -226,6 +231,18 @@ def test_a_client_that_hangs_up_gives_its_turn_back(client: TestClient) -> None:
         gc.enable()
 
 
+def test_clients_that_read_nothing_give_their_turns_back(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.service.middleware.PATIENCE_S", 0.1)
+    monkeypatch.setattr("maskreg.service.pages.artifact.parcel", lambda *_: (1 << 40, repeat(bytes(1 << 20))))
+    place = urlsplit(served)
+    with ExitStack() as stack:
+        for _ in range(4):
+            client = stack.enter_context(socket.create_connection((place.hostname, place.port)))
+            client.sendall(f"GET {OPD}/artifact.tar HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            client.recv(1)
+        until(lambda: WEB.get(f"{served}{OPD}/mask.safetensors").status_code == 200)
+
+
 def test_what_is_too_large_names_the_command(home: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for page in ("artifact", "compare"):
         monkeypatch.setattr(f"maskreg.service.pages.{page}.MOST_COORDINATES", 100)
@@ -290,13 +307,14 @@ def test_an_artifact_says_who_vouches_for_the_tag(client: TestClient, home: Path
     folder = tmp_path / "home"
     shutil.copytree(home, folder, ignore=shutil.ignore_patterns("service.db*", "catalog.db*"))
     with maskreg.Workspace(maskreg.Settings(home=folder, config_path=folder / "config.toml")) as space:
-        key = keys.create("team", workspace=space).key
+        made = keys.create("team", fresh=timedelta(days=7), workspace=space)
         maskreg.annotate("team/toy-opd:v1", license="mit", workspace=space)
     with service_in(folder, frozenset({"team"})) as service:
         signed = TestClient(create_app(service), "http://localhost")
         files, answer = (signed.get(OPD + of) for of in ("?tab=files", "/artifact.tar"))
         assert names(signed, "/?signed=yes") == ["team/toy-opd:v1"]
-    assert key in plain(section(files.text, "verification"))
+    assert str(made.key) in plain(section(files.text, "verification"))
+    assert f"{made.good_until:%Y-%m-%d %H:%M}" in section(files.text, "downloads")
     assert "signed" in plain(files.text.partition('class="badges"')[2].partition("</ul>")[0])
     # The whole artifact is a registry: its key vouches for the one tag in it.
     assert int(answer.headers["content-length"]) == len(answer.content)
@@ -308,7 +326,7 @@ def test_an_artifact_says_who_vouches_for_the_tag(client: TestClient, home: Path
         assert pulled.card.license == "mit" and pulled.artifact.present() == {"mask", "delta"}
         parcel = space.registry("parcel")
         assert list(map(str, parcel.refs.tags())) == ["team/toy-opd:v1"]
-        assert parcel.trust.documents("team")[-1].key == key
+        assert parcel.trust.documents("team")[-1].key == made.key
 
 
 @pytest.fixture
