@@ -46,7 +46,7 @@ def parse(
         raise LimitError(f"{name}: more than {max_values} values")
     _check_depth(data, name, max_depth)
     try:
-        value = _DECODER.decode(data.decode())
+        value = DECODER.decode(data.decode())
         if _SURROGATE.search(data):
             canonical(value)
         return value
@@ -107,7 +107,7 @@ def _finite(text: str) -> float:
 
 
 # Made once: a tensor table has thousands of rows, and making one takes longer than reading a row.
-_DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_finite, parse_float=_finite)
+DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_finite, parse_float=_finite)
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

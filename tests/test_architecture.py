@@ -58,11 +58,11 @@ MAX_BODY = 50
 
 MAX_PARAMETERS = 6
 
-DECODING = ("_classify", "_decode", "_value", "_adaptive", "_interval", "_movers", "_step")
+DECODING = ("classify_kernel", "decode_kernel", "_value", "_adaptive", "_interval", "movers_kernel", "_step")
 
 MANY_PARAMETERS = {
     *(f"maskreg.codec.triton_decode.{name}" for name in DECODING),
-    "maskreg.live.triton_leaves._hash",
+    "maskreg.live.triton_leaves.leaf_kernel",
     *("maskreg.train.optim.triton_kernels.accumulate", "maskreg.train.optim.triton_kernels.adamw"),
 }
 """Functions that can take more: a Triton kernel takes pointers and sizes one by one."""

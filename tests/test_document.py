@@ -131,7 +131,7 @@ def test_a_string_without_an_end_is_read_once(end: bytes) -> None:
 
 
 def test_values_are_counted_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "_DECODER", None)
+    monkeypatch.setattr(document, "DECODER", None)
     for data in (b"[" + b"[]," * 1000 + b"0]", b"[" + b"{}," * 1000 + b"0]", b"[" + b"1," * 2000 + b"0]"):
         with pytest.raises(LimitError, match=r"\b1000\b"):
             parse(data, "x", max_bytes=MANY, max_values=1000)

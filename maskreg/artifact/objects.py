@@ -117,7 +117,7 @@ class VerifiedObjects:
 
     def check(self, expected: Object) -> None:
         """Read an object, hash it, and check it as its first use would; nothing of it is held."""
-        held = self._load(expected)
+        held = self.load(expected)
         with self._lock:
             self._recycle(held)
 
@@ -171,7 +171,7 @@ class VerifiedObjects:
             key_lock.release()
 
     def _hold(self, expected: Object) -> _Held:
-        held = self._load(expected)
+        held = self.load(expected)
         held.users = 1
         with self._lock:
             self._held[expected.key] = held
@@ -179,7 +179,8 @@ class VerifiedObjects:
             self._drop_unused()
         return held
 
-    def _load(self, expected: Object) -> _Held:
+    def load(self, expected: Object) -> _Held:
+        """Read an object and verify it."""
         if (files := self._store.files) is not None:
             memory = self._memory(expected.size)
             data = memory.data[: expected.size]

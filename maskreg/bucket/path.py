@@ -85,10 +85,10 @@ _NO_PATH = re.compile(r'parsing Path "(.*)": ', re.DOTALL)
 
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 
-_PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=60)
 """How long a request is tried again, with pauses that grow to some seconds: a server that starts again is back then."""
 
-_RETRIES = 1000
+RETRIES = 1000
 """More than fit into that time."""
 
 _PAUSES: BackoffConfig = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2}
@@ -233,7 +233,7 @@ class Bucket:
 
 
 def _retries() -> RetryConfig:
-    return {"max_retries": _RETRIES, "retry_timeout": _PATIENCE, "backoff": _PAUSES}
+    return {"max_retries": RETRIES, "retry_timeout": PATIENCE, "backoff": _PAUSES}
 
 
 @lru_cache(maxsize=8)
@@ -269,7 +269,7 @@ def _connect_s3(root: str, options: StoreOptions) -> S3Store:
     how: S3Config = {"region": region, "virtual_hosted_style_request": addressing(options) != "path" and not own}
     if own:
         how["endpoint"] = endpoint
-    transport: ClientConfig = {"allow_http": True, "read_timeout": _READ_SECONDS, "timeout": _PATIENCE}
+    transport: ClientConfig = {"allow_http": True, "read_timeout": _READ_SECONDS, "timeout": PATIENCE}
     if options.ca_bundle:
         transport["root_certificate"] = Path(options.ca_bundle).read_bytes()
     return S3Store(name, config=how, credential_provider=credentials, client_options=transport, retry_config=_retries())

@@ -65,7 +65,7 @@ _OLD = ".old"
 
 # Names of this process's unfinished work. A process number alone does not tell: in a container, a dead predecessor
 # often had the same one.
-_live: set[str] = set()
+live_work: set[str] = set()
 
 
 @dataclass
@@ -106,7 +106,7 @@ class PendingOutput:
         # Checked again: the repair might have restored an output that a crash left moved aside.
         self._check()
         require_space(self.path.parent, needed_bytes, what="the checkpoint")
-        _live.add(self.work.name)
+        live_work.add(self.work.name)
         if not self.is_file:
             self.work.mkdir()
 
@@ -146,7 +146,7 @@ class PendingOutput:
         # Must not hide the original error; the next run removes what stays.
         with contextlib.suppress(OSError):
             remove(self.work)
-        _live.discard(self.work.name)
+        live_work.discard(self.work.name)
 
     def _check(self) -> None:
         out = self.path
@@ -220,7 +220,7 @@ def remove(path: Path) -> bool:
 
 def _is_live(name: str, pid: int) -> bool:
     if pid == os.getpid():
-        return name.removesuffix(_OLD) in _live
+        return name.removesuffix(_OLD) in live_work
     return is_alive(pid)
 
 

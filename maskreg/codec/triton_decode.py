@@ -2,11 +2,11 @@
 
 Two kernels, launched once each for all coded blocks:
 
-1. ``_classify``: one program per 1,024 coordinates of a block. Every coordinate is independent; its cell is looked up,
-   and a byte remains of it: the number of its table, and 128 where its ULP step is flipped.
-2. ``_decode``: one program per warp of 32 threads, which decodes two sub-blocks; a thread is a lane. The 16 lanes of a
-   sub-block advance together, a token each, through a loop of n / 16 rounds. Which of the next words and extra bits are
-   whose is told by prefix sums over the lanes: each lane skips what the lanes before it take.
+1. ``classify_kernel``: one program per 1,024 coordinates of a block. Every coordinate is independent; its cell is
+   looked up, and a byte remains of it: the number of its table, and 128 where its ULP step is flipped.
+2. ``decode_kernel``: one program per warp of 32 threads, which decodes two sub-blocks; a thread is a lane. The 16 lanes
+   of a sub-block advance together, a token each, through a loop of n / 16 rounds. Which of the next words and extra
+   bits are whose is told by prefix sums over the lanes: each lane skips what the lanes before it take.
 
        words due in a round, lane by lane   0 1 0 0 1 1 0 ...
        words of the lanes before            0 0 1 1 1 2 3 ...    so lane 4 takes word 1 of this round, lane 5 word 2
@@ -19,9 +19,9 @@ the kernels trust nothing: for any bytes, they read and write inside their array
 This module alone imports Triton, and :mod:`maskreg.codec.step2` alone imports it, when there is something to decode.
 With ``TRITON_INTERPRET=1`` in the environment Triton runs the kernels on the CPU, slowly; tests use that.
 
-Blocks in which few coordinates move have a kernel of their own, ``_movers``. A program, one warp, takes a sub-block:
-the state of its coder, and 512 coordinates at a time. A draw from the state says after how much hazard the next mover
-comes (:mod:`maskreg.codec.movers`), and the sums of the tile's hazards where that is::
+Blocks in which few coordinates move have a kernel of their own, ``movers_kernel``. A program, one warp, takes a
+sub-block: the state of its coder, and 512 coordinates at a time. A draw from the state says after how much hazard the
+next mover comes (:mod:`maskreg.codec.movers`), and the sums of the tile's hazards where that is::
 
     sums of hazards      3  6  9 3009 3012 ...      goal 12: the fourth coordinate is the first to reach it: it moves
     no sum reaches it                               the goal lies in a later tile, and this one is passed over
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from maskreg.codec.sparse import SparseLayout
 
 _TILE = 1024  # coordinates per program of the first kernel
-_WARP = 32  # lanes per program of the second kernel: one for each thread of a warp
+PROGRAM_LANES = 32  # lanes per program of the second kernel: one for each thread of a warp
 _SPARE_BYTES = 4  # zeros behind the last extra bits, so that three bytes can be read wherever some begin
 
 _FREQ_SHIFT, _BITS_SHIFT = 12, 25
@@ -89,7 +89,7 @@ def _split(
 def launch(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> tuple[torch.Tensor, npt.NDArray[np.bool_]]:
     """Values of all blocks, one after the other, and which of all their sub-blocks are damaged."""
     context = contexts[0].contiguous() if len(contexts) == 1 else torch.cat(list(contexts))
-    arrays = _gather(layouts)
+    arrays = gather(layouts)
     at = _Arrays(*(up(array, context.device, "blocks") for array in arrays))
     tokens, entries = _tables(at.freqs)
     count = len(arrays.sub_blocks)
@@ -98,15 +98,15 @@ def launch(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> tuple
     tiles = -(-max(layout.n for layout in layouts) // _TILE)
     # Triton launches on the current device, not on the tensors'.
     with _LOCK, torch.cuda.device(context.device) if context.is_cuda else nullcontext():
-        _classify[(tiles, len(layouts))](
+        classify_kernel[(tiles, len(layouts))](
             context, at.models, at.table_of_cell, at.side, lookup,
             TILE=_TILE, FIELDS=arrays.models.shape[1], CELLS=MAX_CELLS, SIZES=SIZES,
             PLAIN_CLASSES=PLAIN_CLASSES, SCALED_CLASSES=SCALED_CLASSES, enable_fp_fusion=False,
         )  # fmt: skip
-        _decode[(-(-count * LANES // _WARP),)](
+        decode_kernel[(-(-count * LANES // PROGRAM_LANES),)](
             context, lookup, at.sub_blocks, count, at.states, at.words, at.extras, tokens, entries,
             values, failed,
-            WARP=_WARP, FIELDS=arrays.sub_blocks.shape[1], LANES=LANES, TABLE_BITS=TABLE_BITS, TOKENS=TOKENS,
+            WARP=PROGRAM_LANES, FIELDS=arrays.sub_blocks.shape[1], LANES=LANES, TABLE_BITS=TABLE_BITS, TOKENS=TOKENS,
             LOWEST_STATE=LOWEST_STATE, MIDDLE=MIDDLE, LITERAL=LITERAL, FREQ_SHIFT=_FREQ_SHIFT, BITS_SHIFT=_BITS_SHIFT,
             num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
@@ -139,7 +139,8 @@ class _Arrays(NamedTuple):
     freqs: Any
 
 
-def _gather(layouts: Sequence[Layout]) -> _Arrays:
+def gather(layouts: Sequence[Layout]) -> _Arrays:
+    """Put what the kernels read of blocks into arrays."""
     # None is ever empty, because an empty tensor has no address.
     side, words, extras = [np.zeros(1, np.int8)], [np.zeros(2, np.uint8)], [np.zeros(0, np.uint8)]
     models, cells, sub_blocks, states = [], [], [], []
@@ -222,7 +223,7 @@ def _kernel(function: Callable[..., None]) -> Any:
 
 
 @_kernel
-def _classify(
+def classify_kernel(
     context: tl.tensor, models: tl.tensor, table_of_cell: tl.tensor, side: tl.tensor, lookup: tl.tensor,
     TILE: tl.constexpr, FIELDS: tl.constexpr, CELLS: tl.constexpr, SIZES: tl.constexpr,
     PLAIN_CLASSES: tl.constexpr, SCALED_CLASSES: tl.constexpr,
@@ -321,7 +322,7 @@ def _value(
 
 
 @_kernel
-def _decode(
+def decode_kernel(
     context: tl.tensor, lookup: tl.tensor, sub_blocks: tl.tensor, count: tl.tensor, states: tl.tensor,
     words: tl.tensor, extras: tl.tensor, tokens: tl.tensor, entries: tl.tensor, values: tl.tensor, failed: tl.tensor,
     WARP: tl.constexpr, FIELDS: tl.constexpr, LANES: tl.constexpr, TABLE_BITS: tl.constexpr, TOKENS: tl.constexpr,
@@ -413,7 +414,7 @@ def launch_sparse(
     at = [up(array, device, "blocks") for array in (sub_blocks, models, words)]
     failed = torch.empty(len(sub_blocks), dtype=torch.int32, device=device)
     with _LOCK, torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        _movers[(len(sub_blocks),)](
+        movers_kernel[(len(sub_blocks),)](
             context, *at, _survivals(device), values, failed,
             TILE=_SPAN, FIELDS=sub_blocks.shape[1], MODEL_FIELDS=models.shape[1], CLASSES=CLASSES, COARSE=_COARSE,
             CHANCES=_CHANCES, LIMIT=LIMIT, SURVIVAL_BITS=SURVIVAL_BITS, LEAST_SURVIVAL=survival(LIMIT),
@@ -554,7 +555,7 @@ def _step(
 
 
 @_kernel
-def _movers(
+def movers_kernel(
     context: tl.tensor, sub_blocks: tl.tensor, models: tl.tensor, words: tl.tensor, table: tl.tensor,
     values: tl.tensor, failed: tl.tensor,
     TILE: tl.constexpr, FIELDS: tl.constexpr, MODEL_FIELDS: tl.constexpr, CLASSES: tl.constexpr, COARSE: tl.constexpr,

@@ -55,7 +55,8 @@ from maskreg.extras import requiring
 from maskreg.limits import LIMITS
 from maskreg.tensors.info import TensorInfo, shown
 
-_PAYLOAD_BYTES = 512 << 20
+PAYLOAD_BYTES = 512 << 20
+"""Bytes of the tensors that one payload is about; only a single larger tensor exceeds it."""
 _GAPS: Mapping[int, type[np.unsignedinteger[Any]]] = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 _NAMES = {code: name for name, code in DTYPES.items()}
 _Natural = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -96,7 +97,7 @@ def write(update: Outgoing, out: Path, *, force: bool, encoding: str = "xor") ->
         out,
         MANIFEST_NAME,
         "{n:06d}.pt",
-        _PAYLOAD_BYTES,
+        PAYLOAD_BYTES,
         write_file=partial(_write_payload, update=update, encoding=encoding),
         describe=lambda parts: {"payloads": list(parts.values()), KEY: update.lineage()},
         weights="*.pt",
@@ -185,7 +186,7 @@ class _Payloads:
         self._folder = folder
         # Gaps of 32 bits of 16-bit values take twice as much as these.
         largest = max((info.nbytes for info in source.tensors.values()), default=0)
-        self._most = 3 * max(_PAYLOAD_BYTES, largest) + LIMITS.pickle_bytes
+        self._most = 3 * max(PAYLOAD_BYTES, largest) + LIMITS.pickle_bytes
         # One at a time: others wait for the very tensor, or for memory.
         self._lock = threading.Lock()
         self.payload, self._recent = lru_cache(1)(self._read), lru_cache(2)(self._decode)

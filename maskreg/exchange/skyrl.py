@@ -38,7 +38,7 @@ from maskreg.exchange.outgoing import Outgoing
 from maskreg.exchange.output import folder_written
 from maskreg.tensors.info import shown
 
-_FILE_BYTES = 1 << 30
+FILE_BYTES = 1 << 30
 """Bytes of the tensors that one file is about; only a single larger tensor exceeds it."""
 
 _CHECKSUMS: Mapping[str, Callable[[], Any]] = {"xxh3-128": xxhash.xxh3_128, "sha256": hashlib.sha256}
@@ -99,7 +99,7 @@ def write(update: Outgoing, out: Path, *, force: bool, version: int = 1) -> Writ
         out,
         MANIFEST_NAME,
         "delta-rank00000-file{n:06d}.safetensors",
-        _FILE_BYTES,
+        FILE_BYTES,
         write_file=partial(write_frames, update=update, encode=xor, checksum=xxhash.xxh3_128),
         describe=describe,
         weights="delta-rank*.safetensors",

@@ -116,14 +116,15 @@ def refuse_read_only(tensors: Iterable[NamedTensor], maps: Path = MAPS) -> None:
 
 def leaves_of(spans: Sequence[torch.Tensor]) -> list[LeafHashes]:
     """Hashes of the leaves of each span, which starts at a leaf: uint8 ``[k, 16]`` each; on the CPU without Triton."""
-    hash_on_device = _on_device() if spans and on_device(spans[0]) else None
+    hash_on_device = device_hash() if spans and on_device(spans[0]) else None
     if hash_on_device is not None:
         return hash_on_device(spans)
     return [leaf_hashes(down(span, "weights")) for span in spans]
 
 
 @cache
-def _on_device() -> Hash | None:
+def device_hash() -> Hash | None:
+    """What hashes on a device; None without Triton."""
     # Triton takes a second to import and exists on Linux only: imported where it is used.
     try:
         from maskreg.live.triton_leaves import leaves_on_device

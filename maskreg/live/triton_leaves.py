@@ -54,7 +54,7 @@ _BLOCK_BYTES = 1024
 _OF_LAST, _OF_LOW, _OF_HIGH, _FIRST_LANES, _CONSTANTS = 24, 32, 40, 48, 56
 """Where the table has the secret of the last stripe and of both halves of the hash, the first lanes, and primes."""
 
-_LEAVES = 1  # leaves of a program
+PROGRAM_LEAVES = 1  # leaves of a program
 _LOCK = threading.Lock()  # so that nothing is compiled twice; and Triton's interpreter is not thread-safe
 
 
@@ -91,10 +91,11 @@ def launch(rows: npt.NDArray[np.int64], device: torch.device) -> LeafHashes:
     at = up(rows, device, "addresses")
     # Triton launches on the current device, not on the tensors'.
     with _LOCK, torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        _hash[(-(-count // _LEAVES),)](
+        leaf_kernel[(-(-count // PROGRAM_LEAVES),)](
             at, table, hashes, count,
-            LEAVES=_LEAVES, LANES=_LANES, STRIPES=_STRIPES, BLOCK_BYTES=_BLOCK_BYTES, OF_LAST=_OF_LAST, OF_LOW=_OF_LOW,
-            OF_HIGH=_OF_HIGH, FIRST_LANES=_FIRST_LANES, CONSTANTS=_CONSTANTS, num_warps=1, enable_fp_fusion=False,
+            LEAVES=PROGRAM_LEAVES, LANES=_LANES, STRIPES=_STRIPES, BLOCK_BYTES=_BLOCK_BYTES, OF_LAST=_OF_LAST,
+            OF_LOW=_OF_LOW, OF_HIGH=_OF_HIGH, FIRST_LANES=_FIRST_LANES, CONSTANTS=_CONSTANTS,
+            num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
     big_endian = down(hashes, "hashes").astype(">i8")
     return big_endian.view(np.uint8).reshape(count, FINGERPRINT_BYTES)
@@ -151,7 +152,7 @@ def _half(
 
 
 @_kernel
-def _hash(
+def leaf_kernel(
     leaves: tl.tensor, table: tl.tensor, hashes: tl.tensor, count: tl.tensor,
     LEAVES: tl.constexpr, LANES: tl.constexpr, STRIPES: tl.constexpr, BLOCK_BYTES: tl.constexpr,
     OF_LAST: tl.constexpr, OF_LOW: tl.constexpr, OF_HIGH: tl.constexpr, FIRST_LANES: tl.constexpr,

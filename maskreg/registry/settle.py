@@ -281,11 +281,11 @@ class Run:
         self._data = self._record(this_process())
         self._marked: set[str] = set()
         self._uncertain: set[str] = set()
-        self._renewed = _clocks()
+        self._renewed = clocks()
         self._lapsed = False
 
     def __enter__(self) -> Run:
-        self._renewed = _clocks()
+        self._renewed = clocks()
         self._store.put(self._key, self._data)
         return self
 
@@ -332,7 +332,7 @@ class Run:
         """
         age = _seconds_since(self._renewed)
         if not self._lapsed and LIFE.total_seconds() / 10 < age <= LIFE.total_seconds() / 2:
-            begun = _clocks()
+            begun = clocks()
             self._store.put(self._key, self._data)
             age = _seconds_since(self._renewed)
             # An answer that came too late renews nothing: a client can have lifted the markers before it.
@@ -438,9 +438,10 @@ def _stat(pid: int) -> list[str]:
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
-def _clocks() -> tuple[float, float]:
+def clocks() -> tuple[float, float]:
+    """Seconds by a clock that counts sleep, and by the wall clock."""
     return time.clock_gettime(_CLOCK), time.time()
 
 
 def _seconds_since(start: tuple[float, float]) -> float:
-    return max(now - then for now, then in zip(_clocks(), start, strict=True))
+    return max(now - then for now, then in zip(clocks(), start, strict=True))

@@ -29,14 +29,15 @@ ASK = "run the same command again in a minute; if it fails again, ask the operat
 """The next step where a store contradicts itself."""
 
 _LOOKS = 4
-_PAUSE_S = 0.25
+PAUSE_S = 0.25
+"""Before the second look; longer before each one after it."""
 
 
 def looks() -> Iterator[int]:
     """Turns at a listing, numbered from 0, with a longer pause before each."""
     for turn in range(_LOOKS):
         if turn:
-            time.sleep(_PAUSE_S * turn)
+            time.sleep(PAUSE_S * turn)
         yield turn
 
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 API = "/api/v1"
 """Where the interface of a service begins, below its URL."""
 
-_PAUSE_SECONDS = 0.1
+PAUSE_S = 0.1
+"""Before a request is sent again for the first time."""
 _LONGEST_PAUSE_S = 20.0
 _PASSING = {429, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
@@ -75,7 +76,7 @@ class Connection:
         problem: MaskregError = UnavailableError(f"{self.url}: not asked")
         for attempt in range(self._attempts):
             time.sleep(pause)
-            pause = random.uniform(0.5, 1) * _PAUSE_SECONDS * 4**attempt
+            pause = random.uniform(0.5, 1) * PAUSE_S * 4**attempt
             try:
                 answer = self._through_redirects(message)
             except LostError as lost:
@@ -119,7 +120,7 @@ class Connection:
         with understanding(self.url):
             self._check_secure(_well_formed(url))
         for attempt in range(_ATTEMPTS_ELSEWHERE):
-            time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 4**attempt if attempt else 0)
+            time.sleep(random.uniform(0.5, 1) * PAUSE_S * 4**attempt if attempt else 0)
             try:
                 answer = self._send(Message("PUT", "", headers=headers, content=data), url, own=False)
             except LostError as lost:

@@ -153,10 +153,11 @@ class S3Store(Store):
         with self._connecting:
             if self._connected is None:
                 with self._errors("list"):
-                    self._connected = self._connect()
+                    self._connected = self.connect()
             return self._connected
 
-    def _connect(self) -> S3Client:
+    def connect(self) -> S3Client:
+        """A client that closes with this store."""
         client = connect(self.options, attempts=self._attempts, **self._patience)
         weakref.finalize(self, client.close)
         return client

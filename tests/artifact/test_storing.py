@@ -11,6 +11,7 @@ import pytest
 
 from maskreg.artifact.arrays import GrowingArray
 from maskreg.artifact.layout import SHARD_BYTES
+from maskreg.artifact.manifest import Side
 from maskreg.artifact.staging import ShardStorer, StagingStore
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.errors import MaskregError
@@ -76,5 +77,5 @@ def test_a_shard_that_cannot_be_stored_ends_the_writer_and_leaves_nothing(jobs: 
         for _ in range(20):
             writer.add_block(BlockRecord(np.zeros(8, np.uint8), Counts(64, 0, 1), delta=bytes(1 << 20)))
         writer.end()
-        writer._storer.finish()
+        writer.finish(kind="delta", rule="exact", source=Side(root="", params=0, tensors=0, dtypes={}))
     assert list((root / "staging").iterdir()) == []

@@ -139,7 +139,7 @@ def test_what_the_service_refuses(server: S3Server, bucket: str, monkeypatch: py
 
 
 def test_other_services_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.bucket.path._RETRIES", 0)
+    monkeypatch.setattr("maskreg.bucket.path.RETRIES", 0)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
     with pytest.raises(NotAllowedError, match="gs://other-team/x: ") as caught:
@@ -152,7 +152,7 @@ def test_other_services_say_what_they_need(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_service_that_does_not_answer(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.bucket.path._RETRIES", 0)
+    monkeypatch.setattr("maskreg.bucket.path.RETRIES", 0)
     with pytest.raises(UnavailableError):
         BucketPath.of("s3://team/x", StoreOptions(endpoint="http://127.0.0.1:9")).exists()
 

@@ -192,7 +192,7 @@ def test_a_kill_at_any_step_loses_nothing(source: Path, tmp_path: Path, links: b
             tried = die_after(steps, patched)
             with suppress(Killed):
                 write(source, out)
-        output._live.clear()  # as in the process that comes after
+        output.live_work.clear()  # as in the process that comes after
         clean_stale(folder)
         after = contents(out)
         assert {name: after.get(name) for name in MINE} == MINE, tried

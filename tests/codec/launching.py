@@ -63,7 +63,9 @@ def main(device: str) -> None:
 
 def together(device: str) -> dict[str, bool]:
     """Whether samples come out, all decoded at once."""
-    triton_decode._WARP = 32 if device == "cuda" else 1024  # An interpreted program costs the same, large or small.
+    triton_decode.PROGRAM_LANES = (
+        32 if device == "cuda" else 1024
+    )  # An interpreted program costs the same, large or small.
     blocks = samples() if device == "cuda" else {name: _shortened(name) for name in samples().keys() - GPU_ALONE}
     contexts = [_up(sample.source, device) for sample in blocks.values()]
     values = STEP2.decode_tensors(contexts, [sample.block for sample in blocks.values()])
@@ -72,7 +74,7 @@ def together(device: str) -> dict[str, bool]:
 
 def alone(device: str) -> dict[str, bool]:
     """Whether small blocks come out, each in a launch of its own."""
-    triton_decode._WARP = 32
+    triton_decode.PROGRAM_LANES = 32
     outcomes = {}
     for name, n in ALONE.items():
         sample = _coded(n)
@@ -83,7 +85,7 @@ def alone(device: str) -> dict[str, bool]:
 
 def damaged(device: str) -> dict[str, int]:
     """How many damaged blocks both decoders refuse, decode to the same values, or do not agree on."""
-    triton_decode._WARP = 32 if device == "cuda" else 1 << 14
+    triton_decode.PROGRAM_LANES = 32 if device == "cuda" else 1 << 14
     tally = {"refused before a launch": 0, "refused": 0, "same": 0, "different": 0}
     mutants: list[Mutant] = []
     draw = random.Random(0)
@@ -148,7 +150,7 @@ def _laid_out(sample: Sample, block: bytes) -> Mutant | None:
     try:
         Head.read(block)
         layout = Layout(block)
-        triton_decode._gather([layout])
+        triton_decode.gather([layout])
     except CorruptError:
         assert by_cpu is None
         return None

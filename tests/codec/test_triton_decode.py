@@ -56,21 +56,21 @@ def test_the_sparse_kernel_compiles_where_there_is_no_gpu(monkeypatch: pytest.Mo
     from maskreg.codec import triton_decode
     from maskreg.codec.sparse import SparseLayout
 
-    kernel, recorder = triton_decode._movers, Recorder()
-    monkeypatch.setattr(triton_decode, "_movers", recorder)
+    kernel, recorder = triton_decode.movers_kernel, Recorder()
+    monkeypatch.setattr(triton_decode, "movers_kernel", recorder)
     sample = samples()["sparse, several sub-blocks"]
     triton_decode.launch_sparse([torch.from_numpy(sample.source.view(np.int16))], [SparseLayout(sample.block)])
     assert compiled(kernel, recorder, 80)
 
 
-@pytest.mark.parametrize("name", ["_classify", "_decode"])
+@pytest.mark.parametrize("name", ["classify_kernel", "decode_kernel"])
 def test_the_kernels_compile_where_there_is_no_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     from maskreg.codec import triton_decode
     from maskreg.codec.layout import Layout
 
     kernel = getattr(triton_decode, name)
-    recorders = {"_classify": Recorder(), "_decode": Recorder()}
+    recorders = {"classify_kernel": Recorder(), "decode_kernel": Recorder()}
     for each, recorder in recorders.items():
         monkeypatch.setattr(triton_decode, each, recorder)
     sample = samples()["factors"]

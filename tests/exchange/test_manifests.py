@@ -109,8 +109,8 @@ def test_a_folder_of_another_tool_gives_the_target(lab: Lab, name: str) -> None:
 
 @pytest.mark.parametrize("name", BOTH)
 def test_several_files_give_the_target(lab: Lab, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.exchange.nemo_rl._PAYLOAD_BYTES", 1_000)
-    monkeypatch.setattr("maskreg.exchange.skyrl._FILE_BYTES", 1_000)
+    monkeypatch.setattr("maskreg.exchange.nemo_rl.PAYLOAD_BYTES", 1_000)
+    monkeypatch.setattr("maskreg.exchange.skyrl.FILE_BYTES", 1_000)
     out = written(lab, name)
     assert len(list(out.glob("*.pt" if name == "nemo-rl" else "*.safetensors"))) > 2
     back = maskreg.convert_from(out, name, lab.source, "back", workspace=lab.space)

@@ -96,7 +96,7 @@ def _quick(own_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> None:
     log_in(own_server, monkeypatch)
     monkeypatch.setattr(maskreg.checkpoint.ahead, "AHEAD_BYTES", 1 << 20)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", uuid4().hex)  # a connection of its own
-    monkeypatch.setattr(maskreg.bucket.path, "_PATIENCE", timedelta(minutes=10))
+    monkeypatch.setattr(maskreg.bucket.path, "PATIENCE", timedelta(minutes=10))
 
 
 def extract_stored(stored: list[BucketPath], server: SeaweedFS, home: Path, progress: Progress) -> Digest:
@@ -120,7 +120,7 @@ def test_a_server_that_is_gone_ends_the_work_with_nothing_visible(
     killer = Killer(own_server)
     with monkeypatch.context() as impatient, pytest.raises(UnavailableError):
         # It soon gives up where nothing listens, and waits for a server that is slow.
-        impatient.setattr(maskreg.bucket.path, "_RETRIES", 2)
+        impatient.setattr(maskreg.bucket.path, "RETRIES", 2)
         extract_stored(stored, own_server, tmp_path, killer)
     assert not [path for path in tmp_path.glob("**/*") if path.is_file()]
     killer.join()

@@ -28,7 +28,7 @@ COUNTED: list[tuple[Any, str]] = [
     (FileStore, "head"),
     (FileStore, "list"),
     (StagingStore, "put"),
-    (VerifiedObjects, "_load"),
+    (VerifiedObjects, "load"),
     (ThreadPoolExecutor, "submit"),
 ]
 """What reads a store, decodes a chunk or hands work to a thread."""
@@ -78,4 +78,4 @@ def test_calls_do_not_grow_with_tensors(tmp_path: Path, monkeypatch: pytest.Monk
         for call in calls:
             # Of 192 tensors more; they are a batch more for each pass.
             assert calls[call] <= few[command][call] + 8, (command, call)
-        assert calls["VerifiedObjects._load"] <= 12
+        assert calls["VerifiedObjects.load"] <= 12

@@ -25,7 +25,9 @@ NUMEL = [121, 130, 5001, LEAF_NUMEL, LEAF_NUMEL + 7, 2 * LEAF_NUMEL + 130]
 
 def main(device: str) -> None:
     """Print what differs, and what crossed the bus."""
-    triton_leaves._LEAVES = 1 if device == "cuda" else 64  # An interpreted program costs the same, large or small.
+    triton_leaves.PROGRAM_LEAVES = (
+        1 if device == "cuda" else 64
+    )  # An interpreted program costs the same, large or small.
     draw = np.random.default_rng(0)
     spans = [torch.from_numpy(draw.integers(0, 256, n, dtype=np.uint8)).to(device) for n in BYTES]
     wide = [torch.from_numpy(draw.integers(-(1 << 15), 1 << 15, n, dtype=np.int16)).to(device) for n in NUMEL]

@@ -46,8 +46,8 @@ def test_the_kernel_compiles_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPat
     pytest.importorskip("triton")
     from maskreg.live import triton_leaves
 
-    kernel, recorder = triton_leaves._hash, Recorder()
-    monkeypatch.setattr(triton_leaves, "_hash", recorder)
+    kernel, recorder = triton_leaves.leaf_kernel, Recorder()
+    monkeypatch.setattr(triton_leaves, "leaf_kernel", recorder)
     triton_leaves.leaves_on_device([torch.zeros(500, dtype=torch.int16)])
     assert compiled(kernel, recorder, 80)
 
@@ -56,8 +56,8 @@ def test_without_triton_the_cpu_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "maskreg.live.triton_leaves", raising=False)
-    memory._on_device.cache_clear()
+    memory.device_hash.cache_clear()
     span = torch.arange(1000, dtype=torch.int16)
     (hashes,) = memory.leaves_of([span])
     assert np.array_equal(hashes, leaf_hashes(span.numpy()))
-    memory._on_device.cache_clear()
+    memory.device_hash.cache_clear()

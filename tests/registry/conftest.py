@@ -111,7 +111,7 @@ def digest(local: Registry, made: tuple[Path, Digest]) -> Digest:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits for a garbage collection, or for a listing."""
     monkeypatch.setattr("maskreg.registry.settle.PATIENCE_S", 0)
-    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
+    monkeypatch.setattr("maskreg.store.chain.PAUSE_S", 0)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ A, B = Digest.of(b"a"), Digest.of(b"b")
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
-    monkeypatch.setattr(markers, "_clocks", lambda: (now[0], now[0]))
+    monkeypatch.setattr(markers, "clocks", lambda: (now[0], now[0]))
     return now
 
 

@@ -184,7 +184,7 @@ def test_two_collections_do_not_lift_each_others_marker(here: Registry, made: tu
 def awake(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The clocks of this machine, to be moved."""
     awake = [0.0]
-    monkeypatch.setattr("maskreg.registry.settle._clocks", lambda: (awake[0], awake[0]))
+    monkeypatch.setattr("maskreg.registry.settle.clocks", lambda: (awake[0], awake[0]))
     return awake
 
 

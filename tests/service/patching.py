@@ -76,7 +76,7 @@ class Site:
 
 def pass_time(queue: JobQueue, seconds: float) -> None:
     """Let every worker have been silent for so much longer, and every end be so much longer ago."""
-    with queue._database.write() as connection:
+    with queue.database.write() as connection:
         connection.execute(update(JobRow).values(beat=JobRow.beat - seconds, finished=JobRow.finished - seconds))
 
 

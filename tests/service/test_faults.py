@@ -92,7 +92,7 @@ def test_a_process_whose_every_thread_waits_for_a_bucket_that_hangs_is_alive_and
             assert {poll.status_code for poll in polls} == {503}
             assert polls[0].json()["title"].endswith("from: store") and polls[0].headers["Retry-After"] == "1"
             waiting = [pool.submit(client.get, "/api/v1/objects/maskreg.json") for _ in range(THREADS + 5)]
-            while observing.IN_FLIGHT._value.get() < THREADS:
+            while next(iter(observing.IN_FLIGHT.collect())).samples[0].value < THREADS:
                 time.sleep(0.01)
             assert [client.get("/livez").status_code for _ in range(20)] == [200] * 20
             assert not any(request.done() for request in waiting)

@@ -129,15 +129,15 @@ def test_large_objects_go_from_client_to_bucket_and_back(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed: list[int] = []
-    stated_of = objects._stated
+    stated_of = objects.stated_of
 
     def count(request: Request, limit: int) -> tuple[int, Digest]:
         size, digest = stated_of(request, limit)
         passed.append(size)
         return size, digest
 
-    monkeypatch.setattr(objects, "_stated", count)
-    monkeypatch.setattr(objects, "_pieces", lambda *_, **__: pytest.fail("bytes passed through the service"))
+    monkeypatch.setattr(objects, "stated_of", count)
+    monkeypatch.setattr(objects, "pieces_of", lambda *_, **__: pytest.fail("bytes passed through the service"))
     with Registry(HttpStore(bucket.url), name="lab") as remote:
         assert push(bucket.local, remote, TOY).sent_bytes > 400_000
         assert max(passed) < 256 << 10
@@ -183,7 +183,7 @@ def test_nothing_is_finished_that_was_not_uploaded(bucket: Bucket) -> None:
 def test_links_that_are_still_good_count_before_anything_is_uploaded(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maskreg.service.gateway.incoming._UPLOADS_BYTES", 0)
+    monkeypatch.setattr("maskreg.service.gateway.incoming.UPLOADS_BYTES", 0)
     row, content = bucket.announced()
     total = sum(entry.size for entry in read_manifest(bucket.local.store, bucket.digest)[1].objects)
     most = 2 * total // len(content)

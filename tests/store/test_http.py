@@ -41,7 +41,7 @@ Begin = Callable[[Scripted], tuple[Host, HttpStore]]
 def hosts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     """Begins a host that answers as a script says, and gives it with the store behind it."""
     monkeypatch.setenv(VARIABLE, TOKEN)
-    monkeypatch.setattr("maskreg.store.connection._PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("maskreg.store.connection.PAUSE_S", 0.001)
     with ExitStack() as stack:
 
         def begin(script: Scripted) -> tuple[Host, HttpStore]:
@@ -287,7 +287,7 @@ def test_a_refusal_is_shown_on_one_line_and_not_without_end(hosts: Begin) -> Non
 
 
 def test_a_service_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.store.connection._PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("maskreg.store.connection.PAUSE_S", 0.001)
     with closing(HttpStore("http://127.0.0.1:9")) as store, pytest.raises(UnavailableError, match=":9: head: "):
         store.head("a")
     with pytest.raises(ConfigError, match=r"/nowhere/ca.pem"):

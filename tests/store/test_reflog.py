@@ -290,7 +290,7 @@ def memory() -> MemoryStore:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
+    monkeypatch.setattr("maskreg.store.chain.PAUSE_S", 0)
 
 
 def move(log: RefLog, digest: Digest | None, *, immutable: bool = False) -> RefEntry:

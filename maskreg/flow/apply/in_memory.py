@@ -28,10 +28,10 @@ from maskreg.update.route import Route, SpanRoute
 
 T = TypeVar("T")
 
-_AT_ONCE = {"cuda": 4}
+AT_ONCE = {"cuda": 4}
 """Blocks that a thread decodes at once, about 20 MB each, where not one; 16 threads with four each keep a GPU busy."""
 
-_MOST_AT_ONCE = max(_AT_ONCE.values())
+_MOST_AT_ONCE = max(AT_ONCE.values())
 
 Open = Callable[[], Sequence[Delta]]
 """Opens deltas, of which each continues the one before."""
@@ -122,7 +122,7 @@ def _each(live: Sequence[Live], work: Callable[[Live, torch.Tensor, torch.Tensor
 def _in_batches(item: Live, flat: torch.Tensor) -> Iterator[tuple[list[SpanRoute], list[torch.Tensor]]]:
     """Blocks of a tensor that a thread works on at once, and what ``flat``, the tensor's bits in one dimension, has."""
     spans = item.route.spans()
-    while batch := list(islice(spans, _AT_ONCE.get(flat.device.type, 1))):
+    while batch := list(islice(spans, AT_ONCE.get(flat.device.type, 1))):
         yield batch, [flat[span.start : span.stop] for span in batch]
 
 

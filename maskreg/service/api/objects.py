@@ -129,7 +129,7 @@ def read(key: str, request: Request, objects: ServedObjects, principal: SomeRead
     if objects.store.head(known.key) is None:
         raise NotFoundError(f"there is no {known.key}")
     length = last - first + 1
-    body = _pieces(objects.store, known.key, first, length, max_bytes=size)
+    body = pieces_of(objects.store, known.key, first, length, max_bytes=size)
     return StreamingResponse(body, status, {**headers, "Content-Length": str(length)}, media_type=media)
 
 
@@ -163,7 +163,7 @@ async def write(key: str, request: Request, objects: ServedObjects, principal: W
     if known.kind is Kind.OBJECT:
         limit = (await run_in_threadpool(objects.incoming.expected, known)).size
     create = request.headers.get("if-none-match", "").strip() == "*"
-    size, digest = _stated(request, limit)
+    size, digest = stated_of(request, limit)
     async with _received(request, size, digest) as data:
         written = await run_in_threadpool(objects.incoming.accept, known, data, digest, principal, create=create)
     # Of what must not be replaced, a second one is refused whether the sender asked for that or not.
@@ -247,7 +247,7 @@ def _facts(key: Key, digest: Digest | None) -> dict[str, str]:
     return headers | ({"ETag": f'"{digest}"'} if digest else {})
 
 
-def _stated(request: Request, max_bytes: int) -> tuple[int, Digest]:
+def stated_of(request: Request, max_bytes: int) -> tuple[int, Digest]:
     """Size and digest of an upload, from its headers."""
     length = request.headers.get("content-length", "")
     if not re.fullmatch("[0-9]{1,18}", length):
@@ -311,7 +311,7 @@ def _chosen(header: str, size: int) -> tuple[int, int] | None:
     return first, last
 
 
-def _pieces(store: Store, key: str, first: int, size: int, *, max_bytes: int) -> Iterator[bytes]:
+def pieces_of(store: Store, key: str, first: int, size: int, *, max_bytes: int) -> Iterator[bytes]:
     """Bytes of an object, from ``first`` on; from a file one piece at a time."""
     if (files := store.files) is None:
         yield store.get(key, max_bytes=max_bytes)[first : first + size]

@@ -101,7 +101,7 @@ class OpenId:
         env: Mapping[str, str] = os.environ,
     ) -> None:
         _check_url(issuer, "the issuer")
-        self._issuer, self._client_id, self._claim = issuer.rstrip("/"), client_id, claim
+        self._issuer, self.client_id, self._claim = issuer.rstrip("/"), client_id, claim
         self._groups = mapping(grants)
         secret = client_secret(env)
         self._client = OAuth().register(
@@ -138,7 +138,7 @@ class OpenId:
         with self._translated():
             metadata = await self._described()
             token = await self._client.fetch_access_token(callback, code=code, code_verifier=attempt.value("verifier"))
-            required = {"iss": metadata["issuer"], "aud": self._client_id}
+            required = {"iss": metadata["issuer"], "aud": self.client_id}
             claims = await self._client.parse_id_token(
                 token,
                 nonce=attempt.value("nonce"),

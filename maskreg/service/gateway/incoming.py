@@ -41,7 +41,8 @@ from maskreg.store.entry import BackReference, RefEntry
 from maskreg.words import human_bytes
 from maskreg.workspace.verbs.log import changes
 
-_UPLOADS_BYTES = 1 << 30
+UPLOADS_BYTES = 1 << 30
+"""Bytes of unfinished uploads of one account, beyond twice the artifact."""
 _MANIFESTS = 16
 _ANNOUNCERS = 4_096
 
@@ -147,7 +148,7 @@ class Incoming:
         still_good = max(info.modified for info in infos) - timedelta(seconds=LINK_SECONDS)
         waiting = sum(int(info.key.rpartition("-")[2]) if info.modified >= still_good else info.size for info in infos)
         size = sum(entry.size for entry in self._manifest(_digest(key)).values())
-        if waiting > 2 * size + _UPLOADS_BYTES:
+        if waiting > 2 * size + UPLOADS_BYTES:
             self._store.delete([place])
             raise QuotaError(
                 f"{human_bytes(waiting - entry.size)} that {principal.name} has uploaded, or has links for, wait to be "

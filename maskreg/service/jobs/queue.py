@@ -93,11 +93,11 @@ class JobQueue:
     """The table of jobs in a database. Safe to use from many threads, processes and machines."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
 
     def submit(self, new: NewJob) -> Job:
         """Put a job at the end of the queue; a second one with its output, and one too many, are refused."""
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             at = now(connection)
             connection.execute(delete(JobRow).where(JobRow.finished < at - KEEP_S))
             own = JobRow.project == new.project
@@ -117,7 +117,7 @@ class JobQueue:
 
     def get(self, id: str) -> Job:
         """A job."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return _job_with(connection, id)
 
     def list(
@@ -137,7 +137,7 @@ class JobQueue:
             rows = rows.where(JobRow.state.in_(states))
         if before is not None:
             rows = rows.where(JobRow.number < before)
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             newest = rows.order_by(JobRow.number.desc()).limit(limit)
             return [_job_of(row) for row in connection.execute(newest).mappings()]
 
@@ -147,7 +147,7 @@ class JobQueue:
         Raises:
             ConflictError: it has ended, or its result is being made visible.
         """
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             wanted = update(JobRow).where(JobRow.id == id, JobRow.canceled_by == "")
             ended = {"state": JobState.CANCELED, "canceled_by": by, "finished": now(connection)}
             connection.execute(wanted.where(JobRow.state == JobState.QUEUED).values(ended))
@@ -167,11 +167,11 @@ class JobQueue:
 
         The oldest job goes first, of the project that has the fewest running.
         """
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             # Idle workers look without a lock.
             if not _count(connection, _free(JobRow, now(connection))):
                 return None
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             at = now(connection)
             self._end_hopeless(connection, at)
             other = aliased(JobRow)
@@ -200,7 +200,7 @@ class JobQueue:
 
     def beat(self, claim: Claim) -> Job | None:
         """Keep a job; None when it is another worker's by now, or has ended."""
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             kept = connection.execute(update(JobRow).where(claim.holds).values(beat=now(connection))).rowcount
             return _job_with(connection, claim.job.id) if kept else None
 
@@ -233,7 +233,7 @@ class JobQueue:
         return self._change(claim, JobRow.phase != COMMITTED, state=state, error=error)
 
     def _change(self, claim: Claim, *conditions: ColumnElement[bool], **values: Any) -> bool:
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             if (state := values.get("state")) is not None and state.is_final:
                 values["finished"] = now(connection)
             return bool(connection.execute(update(JobRow).where(claim.holds, *conditions).values(values)).rowcount)

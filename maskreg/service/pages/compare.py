@@ -44,7 +44,7 @@ MOST_MASKS = 8
 _TURNS = threading.BoundedSemaphore(2)
 """Comparisons that one process works on at a time; each uses several threads."""
 
-_KEPT: Remembered[tuple[tuple[str, Digest | None], ...], MaskComparison] = Remembered(64)
+KEPT: Remembered[tuple[tuple[str, Digest | None], ...], MaskComparison] = Remembered(64)
 """By names and digests: artifacts never change, so what was compared once holds for ever."""
 
 
@@ -92,7 +92,7 @@ def compare(
 
 def _compared(service: Service, refs: Sequence[Ref]) -> MaskComparison:
     key = tuple((str(ref), ref.digest) for ref in refs)
-    if (kept := _KEPT.get(key)) is not None:
+    if (kept := KEPT.get(key)) is not None:
         return kept
     total = sum(service.workspace.find(ref, service.remote).manifest.totals.numel for ref in refs)
     if total > MOST_COORDINATES:
@@ -106,7 +106,7 @@ def _compared(service: Service, refs: Sequence[Ref]) -> MaskComparison:
         result = _beside_source(service, refs)
     finally:
         _TURNS.release()
-    return _KEPT.put(key, result)
+    return KEPT.put(key, result)
 
 
 def _beside_source(service: Service, refs: Sequence[Ref]) -> MaskComparison:

@@ -185,11 +185,12 @@ def backend_of(*tensors: torch.Tensor, preferred: Backend | None = None) -> Back
     kinds = {tensor.device.type for tensor in tensors}
     if kinds == {"cpu"}:
         return _CPU
-    return _on_gpu() or _PLAIN if kinds == {"cuda"} else _PLAIN
+    return gpu_backend() or _PLAIN if kinds == {"cuda"} else _PLAIN
 
 
 @cache
-def _on_gpu() -> Backend | None:
+def gpu_backend() -> Backend | None:
+    """Triton; None, with a warning, where it is not installed."""
     try:
         from maskreg.train.optim.triton_step import Triton
     except ImportError as error:

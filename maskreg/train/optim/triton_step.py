@@ -17,10 +17,10 @@ from maskreg.train.optim import triton_kernels
 from maskreg.train.optim.bits import Bits
 from maskreg.train.optim.step import AdamWStep, Backend, Operands
 
-_BLOCK = 1024
+PROGRAM_NUMEL = 1024
 """Coordinates of a program."""
 
-_SUMS = 4096
+MOST_SUMS = 4096
 """Programs of a sum, more than any GPU runs at once."""
 
 _LOCK = threading.Lock()
@@ -33,17 +33,19 @@ class Triton(Backend):
     def accumulate(self, total: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
         if bits.nnz:
-            self._launch("accumulate", gradient, total, _codes(gradient), *_mask(bits), BLOCK=_BLOCK, WORD=PAD_BITS)
+            self._launch(
+                "accumulate", gradient, total, _codes(gradient), *_mask(bits), BLOCK=PROGRAM_NUMEL, WORD=PAD_BITS
+            )
 
     def square_sum(self, values: torch.Tensor, bits: Bits | None) -> torch.Tensor:
         """See :class:`maskreg.train.optim.step.Backend`."""
         if not (values.numel() if bits is None else bits.nnz):
             return torch.zeros((), dtype=torch.float64, device=values.device)
-        programs = min(_SUMS, -(-values.numel() // _BLOCK))
+        programs = min(MOST_SUMS, -(-values.numel() // PROGRAM_NUMEL))
         sums = torch.empty(programs, dtype=torch.float64, device=values.device)
         codes = _codes(values)
         octets = codes if bits is None else _mask(bits)[0]
-        options = {"MASKED": bits is not None, "BLOCK": _BLOCK}
+        options = {"MASKED": bits is not None, "BLOCK": PROGRAM_NUMEL}
         self._launch("square_sum", values, codes, octets, values.numel(), sums, programs=programs, **options)
         return sums.sum()
 
@@ -56,11 +58,11 @@ class Triton(Backend):
         # A launch needs some address for a master that the kernel does not read.
         state = exp_avg, exp_avg_sq, exp_avg if operands.master is None else operands.master
         tensors = _codes(weights), slopes, *_mask(operands.bits), *state
-        options = {"PACKED": packed, "MASTER": operands.master is not None, "BLOCK": _BLOCK, "WORD": PAD_BITS}
+        options = {"PACKED": packed, "MASTER": operands.master is not None, "BLOCK": PROGRAM_NUMEL, "WORD": PAD_BITS}
         self._launch("adamw", weights, *tensors, *step.factors(), **options)
 
     def _launch(self, name: str, like: torch.Tensor, *args: Any, programs: int | None = None, **options: Any) -> None:
-        programs = programs or -(-like.numel() // _BLOCK)
+        programs = programs or -(-like.numel() // PROGRAM_NUMEL)
         with _LOCK, _on(like.device):
             # A fused multiply-add would round once where PyTorch rounds twice.
             getattr(triton_kernels, name)[(programs,)](*args, **options, enable_fp_fusion=False)

@@ -23,48 +23,14 @@ def test_a_folder_of_something_else_is_left_alone(train: Train, tmp_path: Path) 
     assert again.out == f"{done['model']}\n"
     moved = shutil.move(Path(done["model"]).parent, tmp_path / "moved")
     assert train("-o", moved).out == f"{moved}/model\n"
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.txt").write_text("mine")
-    assert str(tmp_path / "full") in train("-o", tmp_path / "full", status=73).err
 
 
-WRONG_DATA = [
-    ('{"prompt": "# 1+1=", "completion": "2"}\n{"prompt": \n', "data.jsonl:2: not a well-formed JSON document"),
-    ('{"prompt": "# 1+1=", "completion": "2"}\n\n[1]\n', "data.jsonl:3: expected a JSON object"),
-    ('{"prompt": "# 1+1="}\n', "data.jsonl:1: the record has prompt"),
-    ('{"prompt": "", "completion": "2"}\n', "data.jsonl:1: 'prompt' is empty"),
-    ('{"text": "1"}\n{"text": "1", "more": 2}\n', "data.jsonl:2: its fields are text, more"),
-    ("\n\n", "no records"),
-]
-
-NONSENSE = [
-    ("--data absent.jsonl", 66, "no such file"),
-    ("--recipe dpo", 2, "there is no recipe 'dpo'"),
-    ("--recipe opd", 2, "--teacher TEACHER"),
-    ("--recipe grpo --reward absent:mine", 2, "No module named 'absent'"),
-    ("--recipe grpo --reward json:absent", 2, "json has no function 'absent'"),
-    ("--loss ../own:mine", 2, "is not module:function"),
-    ("--loss failing:mine", 2, "failing: ValueError: as it is"),
-    ("--teacher .", 2, "takes no teacher"),
-    ("--control nonsense", 2, "unknown baseline 'nonsense'"),
-    ("--control complement --control-seed 1", 2, "takes no seed"),
-    ("--control-seed 1", 2, "--control KIND"),
-    ("-c absent.yaml", 2, "No such file"),
-    ("-c lr_scheduler_type=steep", 2, "steep is not a valid SchedulerType"),
-    ("-c list.yaml", 65, "no mapping"),
-    ("-c gradient_accumulation_steps=0", 2, "in 0 equal parts"),
-    ("-c gradient_accumulation_steps=3", 2, "--batch-size 6"),
-]
-
-
-def test_what_cannot_be_trained_on_and_what_makes_no_sense(train: Train, tmp_path: Path) -> None:
-    (tmp_path / "failing.py").write_text("raise ValueError('as it is')")
-    (tmp_path / "list.yaml").write_text("- 1\n")
-    for options, status, words in NONSENSE:
-        assert words in train(*options.split(), status=status).err, options
-    for text, words in WRONG_DATA:
-        (tmp_path / "data.jsonl").write_text(text)
-        assert words in train(status=65).err, text
+def test_what_python_and_trl_refuse_is_told(train: Train, tmp_path: Path) -> None:
+    for options, words in (
+        ("--recipe grpo --reward absent:mine", "No module named 'absent'"),
+        ("-c lr_scheduler_type=steep", "steep is not a valid SchedulerType"),
+    ):
+        assert words in train(*options.split(), status=2).err
     assert not (tmp_path / "run").exists()
 
 
@@ -78,8 +44,6 @@ def test_checkpoints_that_do_not_belong_together(
     for file in source.glob("model*"):
         (tmp_path / "bare" / file.name).write_bytes(file.read_bytes())
     assert str(tmp_path / "bare") in train("--source", tmp_path / "bare", status=65).err
-    train(ref="absent", status=66)
-    train(ref=None, status=2)
     assert not (tmp_path / "run").exists()
 
 

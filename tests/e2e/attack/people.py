@@ -115,7 +115,7 @@ def _watched() -> Iterator[None]:
 def shared_clients() -> Iterator[None]:
     """One client of S3 for all commands that use the same endpoint: making one takes longer than most commands."""
     kept: dict[object, tuple[S3Store, Any]] = {}
-    connect = S3Store._connect
+    connect = S3Store.connect
 
     def shared(store: S3Store) -> Any:
         if (key := (store.url, store.options)) not in kept:
@@ -123,7 +123,7 @@ def shared_clients() -> Iterator[None]:
             kept[key] = store, connect(store)
         return kept[key][1]
 
-    with patch.object(S3Store, "_connect", shared), patch.object(S3Store, "close", lambda store: None):
+    with patch.object(S3Store, "connect", shared), patch.object(S3Store, "close", lambda store: None):
         yield
     for _, client in kept.values():
         client.close()

@@ -45,8 +45,8 @@ def target_of(source: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def main(directory: str, device: str) -> None:
     """Print what crossed, and whether the results are right."""
-    triton_leaves._LEAVES = 1 if device == "cuda" else 8
-    triton_decode._WARP = 32 if device == "cuda" else 512
+    triton_leaves.PROGRAM_LEAVES = 1 if device == "cuda" else 8
+    triton_decode.PROGRAM_LANES = 32 if device == "cuda" else 512
     first = artifact(Path(directory))
     source = source_of()
     state = {name: tensor.to(device) for name, tensor in live(source).items()}

@@ -44,7 +44,7 @@ def made(folder: Path, source: dict[str, Tensor], target: dict[str, Tensor], **o
 def test_every_edge_is_patched_in_place_and_back(
     jobs: int, together: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(patching._AT_ONCE, "cpu", together)
+    monkeypatch.setitem(patching.AT_ONCE, "cpu", together)
     source, target = edge_pair()
     wide: dict[str, Tensor] = {
         "router": f32((9,), 1),

@@ -331,7 +331,7 @@ def test_an_artifact_says_who_vouches_for_the_tag(client: TestClient, home: Path
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "_KEPT", Remembered(1))
+    monkeypatch.setattr(comparing, "KEPT", Remembered(1))
 
 
 def test_two_masks_have_every_figure_of_the_command(
@@ -358,7 +358,7 @@ def test_more_than_two_have_a_heat_map_whose_cells_lead_to_pairs(
     client: TestClient, fresh: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = client.get(PAIR).text
-    monkeypatch.setattr(comparing, "_KEPT", Remembered(64))
+    monkeypatch.setattr(comparing, "KEPT", Remembered(64))
     text = client.get(f"{PAIR}&ref=team/toy-random").text
     cells = re.findall(r'<td( class="c\d+")?><a href="(/compare[^"]+)"', section(text, "matrix"))
     links = {unescape(address) for _, address in cells}
@@ -379,7 +379,7 @@ def test_without_the_source_the_page_says_who_can_offer_it(
     with service_in(folder, frozenset({"team"})) as service:
         text = TestClient(create_app(service), "http://localhost").get(PAIR).text
         assert "maskreg serve --sources" in section(text, "source") and "--source " not in text
-        monkeypatch.setattr(comparing, "_KEPT", Remembered(1))
+        monkeypatch.setattr(comparing, "KEPT", Remembered(1))
         jobs = JobConfig(service.workspace.settings, *(None, ""), (home.parent,), tmp_path / "outputs")
         offering = replace(service, jobs=jobs)
         assert 'id="source"' not in TestClient(create_app(offering), "http://localhost").get(PAIR).text

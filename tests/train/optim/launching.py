@@ -24,8 +24,10 @@ SIZES = [(0, 0.5), (1, 1.0), (63, 0.5), (4096, 0.0), (4096, 1.0), (9001, 0.02), 
 
 def main(device: str) -> None:
     """Print what went wrong."""
-    triton_step._BLOCK = 1024 if device == "cuda" else 4096  # An interpreted program costs the same, large or small.
-    triton_step._SUMS = 2
+    triton_step.PROGRAM_NUMEL = (
+        1024 if device == "cuda" else 4096
+    )  # An interpreted program costs the same, large or small.
+    triton_step.MOST_SUMS = 2
     print(json.dumps({name: wrong for name, wrong in cases(device).items() if wrong}))
 
 

@@ -64,12 +64,12 @@ class _OnGpu:
 
 def test_a_gpu_without_triton_is_served_by_pytorch_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "maskreg.train.optim.triton_step", None)
-    backends._on_gpu.cache_clear()
+    backends.gpu_backend.cache_clear()
     tensor: Any = _OnGpu()
     with pytest.warns(UserWarning, match=re.escape(install_command("gpu"))):
         assert isinstance(backends.backend_of(tensor), Plain)
     assert isinstance(backends.backend_of(tensor), Plain)
-    backends._on_gpu.cache_clear()
+    backends.gpu_backend.cache_clear()
 
 
 def test_a_gpu_is_served_by_triton() -> None:
@@ -79,4 +79,4 @@ def test_a_gpu_is_served_by_triton() -> None:
     tensor: Any = _OnGpu()
     assert isinstance(backends.backend_of(tensor), Triton)
     assert isinstance(backends.backend_of(tensor, torch.zeros(1)), Plain)
-    backends._on_gpu.cache_clear()
+    backends.gpu_backend.cache_clear()
