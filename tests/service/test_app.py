@@ -48,7 +48,7 @@ def test_an_application_with_a_route_without_a_demand_does_not_start(
     else:
         router.mount("/open", FastAPI())
     monkeypatch.setattr(service_app, "routers", lambda: [("", router)])
-    with service_in(tmp_path) as service, pytest.raises(AssertionError, match=r"demands nothing|cannot demand"):
+    with service_in(tmp_path) as service, pytest.raises(AssertionError, match="/open"):
         create_app(service)
 
 

@@ -122,7 +122,7 @@ def test_an_admin_changes_who_reads_and_writes_a_project(client: TestClient) -> 
     assert visitor.get("/p/team").status_code == 200
     assert ">root<" in client.get("/settings/p/*").text
     every = client.post("/settings/p/*/members", data={"name": "dave", "role": "reader"}, headers=OWN).text
-    assert ">dave<" in every and "Visitors can read" not in every
+    assert ">dave<" in every and 'name="public"' not in every
 
 
 def test_a_writer_edits_the_readme_of_a_tag(tmp_path: Path, home: Path) -> None:
