@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save as save_parts
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn.parallel import DistributedDataParallel
@@ -124,19 +125,23 @@ def uneven_shards_of_later_dimensions(folder: Path) -> None:
 
 def real_gradients_dense_and_packed(folder: Path) -> None:
     """Post-accumulate hooks see reduced shards: both ways give the same bits, also of accumulated gradients."""
-    for micro in (1, 2):
+    in_fp32 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    settings = [(torch.float32, MixedPrecisionPolicy()), (torch.float32, in_fp32), (torch.bfloat16, in_fp32)]
+    for (dtype, policy), micro in product(settings, (1, 2)):
         found: list[dict[str, torch.Tensor]] = []
         for kind, kept in (("dense", torch.Tensor), ("packed", PackedGradient)):
-            net = sharded(torch.float32)
+            net = sharded(dtype, mp_policy=policy)
             optimizer = make(net, gradients=kind, max_grad_norm=0.1)
             for step in range(3):
                 for part in range(micro):
-                    net.set_requires_gradient_sync(step == 1 or part == micro - 1)  # type: ignore[operator]
+                    # Dense gradients of bf16, which are added up after they are reduced, have other bits.
+                    often = step == 1 and dtype == torch.float32
+                    net.set_requires_gradient_sync(often or part == micro - 1)  # type: ignore[operator]
                     net(torch.tensor(1.0 + step + part + dist.get_rank())).backward()
                 assert all(type(p.grad._local_tensor) is kept for p in net.parameters())  # type: ignore[union-attr]
                 optimizer.step()
                 optimizer.zero_grad()
-            frozen_kept(net, torch.float32)
+            frozen_kept(net, dtype)
             found.append(weights(net))
         same(found[1], found[0])
 

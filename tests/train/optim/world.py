@@ -139,10 +139,10 @@ def second_dimension(p: torch.nn.Parameter) -> Shard | None:
     return Shard(1) if tuple(p.shape) in (SHAPES["even"], SHAPES["cube"]) else None
 
 
-def sharded(dtype: torch.dtype = torch.bfloat16, mesh: DeviceMesh | None = None) -> Net:
+def sharded(dtype: torch.dtype = torch.bfloat16, mesh: DeviceMesh | None = None, **options: Any) -> Net:
     """Over the first dimension, and some over the second."""
     net = Net(dtype)
-    fully_shard(net, mesh=mesh, shard_placement_fn=second_dimension)
+    fully_shard(net, mesh=mesh, shard_placement_fn=second_dimension, **options)
     return net
 
 
