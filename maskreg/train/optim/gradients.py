@@ -50,11 +50,13 @@ class PackedGradient(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, like: torch.Tensor, *_: object, shape: torch.Size | None = None) -> Any:
+    def __new__(
+        cls, like: torch.Tensor, *_: object, shape: torch.Size | None = None, dtype: torch.dtype | None = None
+    ) -> Any:
         """See :meth:`__init__`."""
         strides: dict[str, Any] = {} if shape is not None else {"strides": like.stride()}
         return torch.Tensor._make_wrapper_subclass(
-            cls, like.shape if shape is None else shape, dtype=like.dtype, device=like.device, **strides
+            cls, like.shape if shape is None else shape, dtype=dtype or like.dtype, device=like.device, **strides
         )
 
     def __init__(
@@ -65,8 +67,9 @@ class PackedGradient(torch.Tensor):
         backend: Backend | None,
         *,
         shape: torch.Size | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        """Take entries that are packed already; ``like`` is the local part of the parameter."""
+        """Take entries that are packed already; ``like`` is the local part of the parameter, whose dtype is usual."""
         self.entries = entries
         self.bits = bits
         self._backend = backend
@@ -301,7 +304,7 @@ class GradientStore:
         if dense is None:
             return None
         values = torch.zeros(item.bits.nnz, dtype=torch.float32, device=dense.device)
-        packed = PackedGradient(item.weights, values, item.bits, self._backend)
+        packed = PackedGradient(item.weights, values, item.bits, self._backend, dtype=dense.dtype)
         packed.accumulate(dense)
         _store(item, packed)
         return packed

@@ -223,16 +223,19 @@ def test_gradients_of_another_mask_are_refused() -> None:
         optimizer.step()
 
 
-def test_a_packed_gradient_computes_like_the_dense_one() -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_packed_gradient_computes_like_the_dense_one(dtype: torch.dtype) -> None:
     net, _ = packed()
+    for p in net.parameters():
+        p.grad_dtype = dtype
     backward(net)
     for (name, p), mask in zip(net.named_parameters(), masked(net).values(), strict=True):
         assert isinstance(p.grad, PackedGradient)
         inside = torch.from_numpy(mask.to_bool())
         dense = torch.zeros(p.shape)
         dense[inside] = p.grad.entries
-        assert torch.equal(p.grad + 0, dense.bfloat16()), name
-        assert torch.equal(p.grad.float().cpu(), dense.bfloat16().float())
+        assert torch.equal(p.grad + 0, dense.to(dtype)), name
+        assert torch.equal(p.grad.float().cpu(), dense.to(dtype).float())
         for order in (0.5, 1, 2, 3, torch.inf):
             torch.testing.assert_close(p.grad.norm(order).float(), dense.norm(order), rtol=1e-4, atol=0)
         assert float(p.grad.norm(-torch.inf)) == 0
