@@ -249,6 +249,32 @@ def shards_over_two_dimensions_train_as_one(folder: Path) -> None:
         states.append(optimizer.state_dict())
 
 
+def experts_train_as_one(folder: Path) -> None:
+    """Stacked experts over a mesh of their own, all else replicated or sharded: trained, saved and loaded to the bit."""
+    world = dist.get_world_size()
+    over = mesh(world // 2, 2)
+    for others in ("replicated", "sharded"):
+        state: dict[str, Any] = {}
+        for _ in ("saved", "loaded"):
+            net = Net()
+            net.cube = torch.nn.Parameter(distribute_tensor(net.cube.detach(), over, [Shard(1), Shard(0)]))
+            if others == "sharded":
+                fully_shard(net, mesh=mesh(world), ignored_params={net.cube})
+            optimizer = make(net)
+            if state:
+                load(state, checkpoint_id=folder / f"experts-{world}-{others}")
+                set_optimizer_state_dict(net, optimizer, state["optim"])
+                same_state(optimizer.state_dict()["state"], alone()[1].state_dict()["state"])
+            else:
+                train(net, optimizer)
+                as_alone(net, optimizer)
+                state = {"optim": get_optimizer_state_dict(net, optimizer)}
+                save_parts(state, checkpoint_id=folder / f"experts-{world}-{others}")
+                for own in state["optim"]["state"].values():
+                    for value in own.values():
+                        local_of(value).zero_()
+
+
 def gradients_in_another_layout(folder: Path) -> None:
     """A gradient that is still a sum of parts, or whole in every process, is brought to the parameter's layout."""
     net, other = sharded(), sharded()
