@@ -27,6 +27,7 @@ from maskreg.train.optim.step import Backend, Gradient
 #     loss.backward()                         p.grad += gradient: the masked entries are added in fp32
 #     clip_grad_norm_(parameters, 1.0)        the norm of the entries; p.grad *= coefficient, NaN included
 #     model.zero_grad(), p.grad = None        gone
+#     dist.all_reduce(p.grad)                 the entries are reduced: replicas have the same mask
 #     p.grad + 1, p.grad.isnan()              computed with a dense copy, which lives as long as the expression
 #     p.grad.add_(1)                          refused: frozen entries are not stored, so they cannot become 1
 #
@@ -114,7 +115,7 @@ class PackedGradient(torch.Tensor):
             return result
         if any(returned.alias_info is not None for returned in operation._schema.returns):
             _refuse_views(operation, args)
-        if operation._schema.is_mutable and any(isinstance(tensor, cls) for tensor in _written(operation, args)):
+        if any(isinstance(tensor, cls) for tensor in _written(operation, args)):
             raise UsageError(
                 f"{operation} cannot change a packed gradient, of which only masked entries are stored",
                 hint='scale, clip or clear it; or gradients="dense"',
@@ -140,6 +141,8 @@ def _written(operation: Any, args: tuple[Any, ...]) -> list[Any]:
     """The arguments that an operation writes to, those in lists one by one."""
     declared = zip(operation._schema.arguments, args, strict=False)
     written = [arg for argument, arg in declared if argument.alias_info is not None and argument.alias_info.is_write]
+    if operation.namespace == "c10d":
+        written = [args[0]]  # whose schema does not tell
     return [*written, *_of_lists(tuple(written))]
 
 
@@ -214,6 +217,11 @@ def _norm_each(_: Any, each: list[Any], order: float = 2, dtype: torch.dtype | N
     return [torch.linalg.vector_norm(own, order, dtype=dtype) for own in each]
 
 
+def _all_reduce(operation: Any, each: list[Any], *options: Any) -> Any:
+    """Reduce the entries, as a hook of tensor parallelism does that comes after ours."""
+    return operation([own.entries if isinstance(own, PackedGradient) else own for own in each], *options)
+
+
 def _unscale(operation: Any, each: list[Any], found_inf: torch.Tensor, inverse: torch.Tensor) -> None:
     """What GradScaler does: divide by its scale, and note infinities and NaNs."""
     operation([own.entries if isinstance(own, PackedGradient) else own for own in each], found_inf, inverse)
@@ -242,6 +250,7 @@ _ON_PACKED: Mapping[Any, Callable[..., Any]] = {
     _aten.linalg_vector_norm.default: _norm,
     _aten._foreach_norm.Scalar: _norm_each,
     _aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
+    torch.ops.c10d.allreduce_.default: _all_reduce,
 }
 """What is done on packed values, or NotImplemented where that would not be the same."""
 

@@ -146,6 +146,26 @@ def real_gradients_dense_and_packed(folder: Path) -> None:
         same(found[1], found[0])
 
 
+def replicas_that_a_later_hook_reduces(folder: Path) -> None:
+    """As transformers does for norms under tensor parallelism, whose gradients are parts of a sum."""
+    found = []
+    for kind in ("dense", "packed"):
+        net = Net(torch.float32)
+        optimizer = make(net, gradients=kind)
+        optimizer.bind(net)
+        for p in net.parameters():
+            p.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))  # type: ignore[no-untyped-call]
+        for step in range(2):
+            net(torch.tensor(1.0 + step + dist.get_rank())).backward()
+            if kind == "packed":
+                with pytest.raises(UsageError):
+                    dist.broadcast(next(net.parameters()).grad, 0)  # type: ignore[arg-type]
+            optimizer.step()
+            optimizer.zero_grad()
+        found.append(weights(net))
+    same(found[1], found[0])
+
+
 def parameters_that_sharding_replaced(folder: Path) -> None:
     """An optimizer that is older than the shards."""
     # The loop binds it: parameters give way to others of the same names, at once or in the middle of a run, where state
@@ -250,14 +270,14 @@ def shards_over_two_dimensions_train_as_one(folder: Path) -> None:
 
 
 def experts_train_as_one(folder: Path) -> None:
-    """Stacked experts over a mesh of their own, all else replicated or sharded: trained, saved and loaded to the bit."""
+    """Stacked experts over a mesh of their own, the rest replicated or sharded: trained, saved, loaded to the bit."""
     world = dist.get_world_size()
     over = mesh(world // 2, 2)
     for others in ("replicated", "sharded"):
         state: dict[str, Any] = {}
         for _ in ("saved", "loaded"):
             net = Net()
-            net.cube = torch.nn.Parameter(distribute_tensor(net.cube.detach(), over, [Shard(1), Shard(0)]))
+            net.cube = torch.nn.Parameter(distribute_tensor(net.cube.data, over, [Shard(1), Shard(0)]))  # type: ignore[arg-type]
             if others == "sharded":
                 fully_shard(net, mesh=mesh(world), ignored_params={net.cube})
             optimizer = make(net)

@@ -17,6 +17,7 @@ SHARDED = [
     "real_gradients_dense_and_packed", "parameters_that_sharding_replaced", "names_from_the_first_forward",
     "gradients_in_another_layout", "other_optimizers", "loaded_weights_stay",
     "packed_shards_are_clipped_by_others", "quantized_state", "experts_train_as_one",
+    "replicas_that_a_later_hook_reduces",
 ]  # fmt: skip
 
 RESUMES = [
