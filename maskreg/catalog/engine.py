@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import NullPool, Pool, QueuePool, StaticPool
+from sqlalchemy.pool import NullPool, QueuePool, StaticPool
 
 from maskreg.catalog.file import connect, writable
 from maskreg.disk import make_root
@@ -69,9 +69,7 @@ def reading(engine: Engine) -> Engine:
 
 
 def _sqlite(path: Path | None) -> Engine:
-    engine = create_engine(
-        "sqlite://", creator=lambda: connect(path), poolclass=_pool(path), json_deserializer=_parse_document
-    )
+    engine = create_engine("sqlite://", creator=lambda: connect(path), json_deserializer=_parse_document, **_pool(path))
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -81,11 +79,14 @@ def _sqlite(path: Path | None) -> Engine:
     return engine
 
 
-def _pool(path: Path | None) -> type[Pool]:
+def _pool(path: Path | None) -> dict[str, Any]:
     if path is None:
-        return StaticPool  # the database is gone when its one connection closes
+        return {"poolclass": StaticPool}  # the database is gone when its one connection closes
     # How a read-only file is opened depends on whether another process is writing it: decided for each connection.
-    return QueuePool if writable(path) else NullPool
+    if not writable(path):
+        return {"poolclass": NullPool}
+    # As many as by default, but all are kept: a burst of requests would open and close them again and again.
+    return {"poolclass": QueuePool, "pool_size": 15, "max_overflow": 0}
 
 
 def _parse_document(stored: str) -> Any:
