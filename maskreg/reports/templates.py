@@ -72,6 +72,10 @@ def environment(package: str) -> jinja2.Environment:
         "number": lambda value: f"{value:,}" if isinstance(value, int) else three_digits(value),
         "interval": lambda ends: together(interval(ends)),
         "percent": lambda share: together(percent(share)),
+        # A capital only for a word: names are case-sensitive.
+        "sentence": lambda text: (
+            (text[:1].upper() if text.split(" ")[0].isalpha() else text[:1]) + text[1:].rstrip(".") + "."
+        ),
         "size": lambda count: human_bytes(count).replace(" ", "\N{NO-BREAK SPACE}"),
         "times": times,
         "together": together,

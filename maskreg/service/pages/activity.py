@@ -25,7 +25,7 @@ SAID = {
     "create project": "{by} made the project {project}",
     "change project": "{by} changed {project}: {changes}",
     "delete project": "{by} deleted the project {project}",
-    "grant": "{by} made {name} {role} in {project}",
+    "grant": "{by} gave {name} the role {role} in {project}",
     "revoke": "{by} took the role of {name} in {project}",
     "create token": "{by} made a token{owner}, {role} in {project}",
     "revoke token": "{by} revoked the token {code} of {project}",

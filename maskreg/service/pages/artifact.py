@@ -30,6 +30,7 @@ from maskreg.service.context import MOST_COORDINATES, Served, Service
 from maskreg.service.gateway.parcel import parcel
 from maskreg.service.gateway.verification import check_figures, latest_check
 from maskreg.service.pages.listing import names
+from maskreg.service.pages.maps import map_of
 from maskreg.service.pages.rendering import link, page
 from maskreg.store.entry import RefEntry
 from maskreg.words import counted, percent, times
@@ -46,6 +47,9 @@ _NAMES = 5
 
 _RELATED = 60
 """Names of one source, the newest, among which an artifact's descendants are looked for."""
+
+_MANY_LAYERS = 24
+"""Layers from which on a picture is shown above the table of their figures: the table is longer than a screen."""
 
 _TURNS = threading.BoundedSemaphore(4)
 """Files that one process makes and sends at a time."""
@@ -114,7 +118,9 @@ def _layers(shown: _Shown) -> dict[str, Any]:
     def shade(group: Group) -> int:
         return round(min(max((group.density - low) / (high - low), 0.0), 1.0) * (len(CIVIDIS) - 1))
 
-    heat = {"grid": grid, "low": low, "high": high, "shades": len(CIVIDIS)}
+    columns = [{at: cell for (of, at), cell in grid.cells.items() if of == layer and cell.nnz} for layer in grid.layers]
+    picture = map_of(columns, grid.modules, "Density by layer and module") if len(columns) > _MANY_LAYERS else None
+    heat = {"grid": grid, "picture": picture, "low": low, "high": high, "shades": len(CIVIDIS)}
     return {"heat": heat if grid.cells else None, "shade": shade}
 
 

@@ -132,12 +132,11 @@ def error_page(request: Request, status: int, title: str, code: str, hint: str) 
         return RedirectResponse(f"/sign-in?next={quote(address_of(request), safe='')}", 303)
     # What was sent was not to be shown.
     heading = _HEADINGS.get(status if status != 422 or request.method == "GET" else 0, "That did not work")
-    sentence = f"{title[:1].upper()}{title[1:]}".rstrip(".") + "."
     try:
         principal = principal_of(request)
     except MaskregError:
         principal = Principal()
-    return page(request, principal, "error.html.j2", status=status, heading=heading, sentence=sentence, hint=hint)
+    return page(request, principal, "error.html.j2", status=status, heading=heading, title=title, hint=hint)
 
 
 _TAGS = {

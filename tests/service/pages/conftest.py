@@ -37,7 +37,7 @@ maskreg.apply("lab/sums-opd")
 
 MODULES = ("self_attn.q_proj", "mlp.up_proj", f"mlp.{EVIL}")
 
-LAYERS = 6
+LAYERS = 26  # more than a screen shows as a table
 
 
 def tensors() -> dict[str, Tensor]:

@@ -34,7 +34,7 @@ def test_changes_are_told_in_words_with_links(lab: Lab) -> None:
     accounts.projects.change("team", ROOT, max_bytes=5 << 30, public=True)
     accounts.members.grant("team", "<i>dave", Role.READER, ROOT)
     assert listed(lab, "/activity/team")[:6] == [
-        "root made &lt;i&gt;dave reader in team",
+        "root gave &lt;i&gt;dave the role reader in team",
         "root changed team: visitors can read it, 5.0 GiB at most",
         f"root revoked the token {token.id} of team",
         "ada made a token, reader in team",

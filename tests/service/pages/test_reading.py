@@ -130,7 +130,8 @@ def test_files_are_kept_for_good_under_their_digest_and_pages_are_not(client: Te
 
 def test_an_artifact_shows_where_it_moved(client: TestClient) -> None:
     text = client.get(f"{OPD}?tab=layers").text
-    assert re.search(r"[\d.]+.% of 10,240 coordinates", plain(section(text, "answer")))
+    assert re.search(r"[\d.]+.% of 40,960 coordinates", plain(section(text, "answer")))
+    assert section(text, "layers").count("<svg") == 1
     cells = re.findall(r'<td class="c(\d+)">([\d.]+)</td>', section(text, "layers"))
     assert len(cells) == LAYERS * len(MODULES)
     low, high = min(cells, key=lambda cell: float(cell[1])), max(cells, key=lambda cell: float(cell[1]))

@@ -17,7 +17,7 @@ from maskreg.service.app import create_app
 from maskreg.service.pages import runs
 from maskreg.service.pages.runs import ago
 from tests.checkpoints import make_checkpoint, moved
-from tests.service.pages.conftest import EVIL, tensors
+from tests.service.pages.conftest import EVIL, LAYERS, tensors
 from tests.service.serving import ADMIN, headers, service_in
 
 RUN = "/runs/team/run:latest"
@@ -60,10 +60,11 @@ def test_a_run_shows_its_versions_its_anchor_and_what_moved_by_layer(client: Tes
     versions = rows(text, "Versions of run")
     assert [row[:2] for row in versions] == [["2", "2"], ["2", "2"], ["1", "1"]]
     assert ["anchor" in row[2] for row in versions] == [True, False, False]
-    # The first version and the second one have six layers; the anchor is a line.
+    # The first version and the second one have all layers; the anchor is a line.
     cells = "".join(re.findall(r'<path fill="#[0-9a-f]{6}" d="([^"]+)"/>', text))
-    assert sorted(re.findall(r"M(\d+) (\d+)", cells)) == [(str(x), str(y)) for x in (0, 1) for y in range(6)]
-    assert 'class="anchor" d="M2.5 0v6"' in text
+    drawn = {(int(x), int(y)) for x, y in re.findall(r"M(\d+) (\d+)", cells)}
+    assert drawn == {(x, y) for x in (0, 1) for y in range(LAYERS)}
+    assert f'class="anchor" d="M2.5 0v{LAYERS}"' in text
     assert EVIL not in text and "<img" not in text
 
 
