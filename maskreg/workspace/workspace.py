@@ -163,7 +163,11 @@ class Workspace(Closing):
             UnavailableError: offline is set.
         """
         if name not in self._remotes:
-            registry = self._open.enter_context(Registry.remote(self.settings.remote(name), self.settings))
+            chosen = self.settings.remote(name)
+            key = f"remotes.{chosen.name}.url"
+            origin = self.settings.origins.get(key)
+            with prefixed(f"{origin}: {key}: " if origin else "", ConfigError), stating(setting=key):
+                registry = self._open.enter_context(Registry.remote(chosen, self.settings))
             if registry.witness is not None:
                 registry.witness.note = self.note
             self._remotes[name] = registry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,3 +47,15 @@ def test_a_search_within_projects_knows_nothing_of_others(lab: Lab, ada: maskreg
     assert result.error is not None
     assert "toy" not in str(result.error.to_json())
     assert maskreg.search("nothing", advise=False, workspace=ada).remark == ""
+
+
+def test_a_wrong_url_in_the_settings_is_said_with_its_file_and_key(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[remotes.team]\nurl = "gile:///team"\n')
+    environment = {"MASKREG_CONFIG": str(config), "MASKREG_HOME": str(tmp_path / "home")}
+    with (
+        maskreg.Workspace(maskreg.Settings.load(environment)) as space,
+        pytest.raises(maskreg.ConfigError, match=config.name) as raised,
+    ):
+        space.remote("team")
+    assert raised.value.facts["setting"] == "remotes.team.url"
