@@ -73,7 +73,7 @@ def command(
         _trajectory(output, operands, verbose, by=by, **{name: options[name] for name in _SHARED})
         return
     if len(operands) != 1:
-        raise click.UsageError("give one REF, or --trajectory with SOURCE CHECKPOINT...")
+        raise click.UsageError("give one REF, or --trajectory with SOURCE and checkpoints")
 
     from .geometry import geometry, published
 

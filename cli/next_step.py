@@ -57,7 +57,7 @@ def _has_remotes() -> bool:
 
 
 def _completed(facts: _Facts) -> str:
-    name = facts.get("ref") or f"@{facts['artifact']}"
+    name = facts.get("ref") or f"@{facts.get('artifact') or 'DIGEST'}"
     extract = "maskreg extract SOURCE TARGET --name NAME"
     steps = {"analysis": f"maskreg analyze {name}", "mask": f"maskreg squash {name} --name NAME", "delta": extract}
     return steps.get(facts["absent"], f"{extract} --reversible")
@@ -111,7 +111,6 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "elsewhere": "maskreg pull {ref} --only {elsewhere}",
         "absent": _completed,
         "unpulled": "maskreg pull {unpulled}",
-        "shown": "maskreg show {shown}",
     },
     errors.RolledBackError: {"remote": _rolled_back},
     errors.UntrustedError: {
@@ -261,7 +260,10 @@ def _again(options: Mapping[str, object], *, or_add: bool = False) -> str:
         name: {**dict(context.params[name]), **value} if isinstance(value, Mapping) else value
         for name, value in options.items()
     }
-    return " ".join([context.command_path, *map(shlex.quote, typed), *_spelled(options, known)])
+    words = [*map(shlex.quote, typed)]
+    # What follows "--" is no option.
+    end = words.index("--") if "--" in words else len(words)
+    return " ".join([context.command_path, *words[:end], *_spelled(options, known), *words[end:]])
 
 
 def _without(arguments: tuple[str, ...], names: set[str], flags: set[str]) -> Iterator[str]:

@@ -84,8 +84,7 @@ class Selection:
 
     def __str__(self) -> str:
         """As a sentence says it: ``q_proj,o_proj in layers 0-11``."""
-        layers = f"layers {','.join(map(str, self.layers))}" if self.layers else ""
-        return " in ".join(filter(None, (",".join(self.roles), layers)))
+        return " in ".join(filter(None, (",".join(self.roles), _named(*self.layers))))
 
     def to_json(self) -> dict[str, Any]:
         """The words, for a lineage recipe and for ``--json``."""
@@ -126,10 +125,10 @@ class Selection:
             if not any(layers.holds(layer_of(part.tensor)) for part in parts):
                 known = sorted({layer for name in tensors if (layer := layer_of(name))}, key=natural)
                 hint = f"choose layers from {known[0]} to {known[-1]}" if known else "leave it out"
-                raise UsageError(f"nothing that was selected is in layer {layers}", hint=hint)
+                raise UsageError(f"nothing that was selected is in {_named(layers)}", hint=hint)
 
     def _where(self) -> str:
-        return f" of layers {','.join(map(str, self.layers))}" if self.layers else ""
+        return f" of {_named(*self.layers)}" if self.layers else ""
 
 
 ALL = Selection()
@@ -138,6 +137,11 @@ ALL = Selection()
 
 def _is(name: str, word: str) -> bool:
     return role_of(name) == word if word in ROLES else word in name.split(".")
+
+
+def _named(*layers: Layers) -> str:
+    several = len(layers) > 1 or any(each.first < each.last for each in layers)
+    return f"layer{'s' if several else ''} {','.join(map(str, layers))}" if layers else ""
 
 
 def _layers(text: str) -> Layers:

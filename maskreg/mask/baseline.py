@@ -154,7 +154,7 @@ class BaselineSpec:
         if seed is not None and not entry.seeded:
             raise UsageError(f"{kind} takes no seed: it is not random", hint="leave the seed out")
         if "density" in entry.options and density is None:
-            raise UsageError(f"{kind} needs a density", hint="give a density, such as 0.1")
+            raise UsageError(f"{kind} needs a density", hint="give one such as 0.1", options={"density": 0.1})
         if "alpha" in entry.options and alpha is None:
             alpha = DEFAULT_ALPHA
         seed = (seed or 0) if entry.seeded else None
@@ -233,7 +233,8 @@ def quota_of_model(spec: BaselineSpec, numel: int, nnz: int) -> Quota:
     if not 0 < size <= nnz:
         raise UsageError(
             f"a subset of density {spec.density} has {counted(size, 'coordinate')}, but the mask {nnz:,}",
-            hint=f"give a density of at most {_rounded_down(nnz / numel)}",
+            hint="give the mask's own density at most",
+            options={"density": _rounded_down(nnz / numel)},
         )
     return Quota.by_class(np.array([numel - nnz, nnz]), np.array([0, size]))
 

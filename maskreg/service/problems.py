@@ -25,6 +25,7 @@ from starlette.types import Scope
 
 from maskreg import errors
 from maskreg.service.observing import HEADER, request_id
+from maskreg.store.message import told
 
 
 class ProviderError(errors.UnavailableError):
@@ -120,9 +121,6 @@ STATUS: dict[type[errors.MaskregError], int] = {
 """HTTP status by kind of error; a kind that is not listed has the status of the nearest one above it."""
 
 
-_PUBLIC = frozenset({"history", "removed", "similar", "shown", "not_pulled", "ref", "project", "job_sources", "whoami"})
-"""Facts that a client hears: names of its registry, and no path or address of the server."""
-
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _DESCRIBED = "what can be asked, and how, is described at /docs"
 
@@ -186,9 +184,8 @@ def _parts(error: errors.MaskregError) -> tuple[int, str, str, dict[str, Any]]:
         429: {"Retry-After": str(getattr(error, "retry_after_s", 1))},
         503: {"Retry-After": "1"},
     }.get(status)
-    told = {name: str(value) for name, value in error.facts.items() if name in _PUBLIC}
     title, hint = without_paths(error.message), next_step(error)
-    return status, title, hint, {"facts": told, "headers": headers}
+    return status, title, hint, {"facts": told(errors.plain_facts(error.facts)), "headers": headers}
 
 
 def install(app: FastAPI, as_page: AsPage) -> None:

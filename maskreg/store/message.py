@@ -92,8 +92,11 @@ def _kinds() -> dict[str, type[MaskregError]]:
 BY_CODE = _kinds()
 """The error that a code of a service stands for, or the nearest above it that a message makes."""
 
-_FACTS = ("history", "removed", "similar", "shown", "not_pulled", "ref", "project", "job_sources", "whoami")
-"""Of a service's facts that next steps use."""
+_FACTS = ("history", "removed", "similar", "absent", "not_pulled", "ref", "project", "job_sources", "whoami")
+"""Facts of an error that a service tells: names of its registry, and no path or address of the server."""
+
+_OPTIONS = frozenset({"mask_only", "reversible", "rule", "settings"})
+"""Of options that would mend a request, those that requests to a service have too."""
 
 _MOST_CHARACTERS = 1_000
 """Of a service's sentence that is shown."""
@@ -144,15 +147,30 @@ def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> M
         kind = UnavailableError if status == 429 or status >= 500 else ConfigError
     if not row and kind is not UnavailableError:
         return strange(url)
-    told = row.get("facts")
-    # Known names only: they become arguments of the error.
-    facts = {name: sentence(told[name]) for name in _FACTS if name in told} if isinstance(told, dict) else {}
+    facts = told(row.get("facts"))
     if kind is UnauthenticatedError:
         hint = ""
         facts["url"] = url
     if kind in (UnavailableError, TryAgainError) and not hint:
         hint = "run the same command again in a moment"
     return kind(f"{url}: {title or f'the request was refused ({status})'}", hint=hint, **facts)
+
+
+def told(facts: object) -> dict[str, Any]:
+    """The facts that a service tells and a client takes; known names only, for they become arguments of an error."""
+    if not isinstance(facts, dict):
+        return {}
+    known: dict[str, Any] = {name: _plain(facts[name]) for name in _FACTS if name in facts}
+    options = facts.get("options")
+    if isinstance(options, dict) and options and set(options) <= _OPTIONS:
+        known["options"] = {name: _plain(value) for name, value in options.items()}
+    return known
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {sentence(key): _plain(each) for key, each in value.items()}
+    return value if isinstance(value, bool | int | float) else sentence(value)
 
 
 def sentence(value: object) -> str:

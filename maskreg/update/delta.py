@@ -158,10 +158,11 @@ class Delta(dict[str, TensorDelta]):
                 hint="apply the artifact that was analyzed",
             )
         if artifact.manifest.kind != "delta":
+            again = {"hint": "extract it again with its values", "absent": "delta", "artifact": artifact.digest}
             raise PartAbsentError(
                 f"artifact {artifact.digest.short} is a {artifact.manifest.kind}: it holds which coordinates move, "
                 "but no values to apply",
-                hint="" if artifact.manifest.kind == "baseline" else "extract it again with its values",
+                **({} if artifact.manifest.kind == "baseline" else again),
             )
         artifact.require(self.part)
         source, target = RecordedSide(artifact, "source"), RecordedSide(artifact, "target")

@@ -123,6 +123,7 @@ def test_a_fact_decides_what_to_type(error: MaskregError, step: str) -> None:
             {"settings": {"k": 2}},
             "maskreg merge x --method m --set k=2 --set r=1",
         ),
+        (["extract", "--name", "c", "--", "a", "b"], {"rule": "exact"}, "maskreg extract --name c --rule exact -- a b"),
         (["rm", "x"], {"allow_rollback": True}, ""),  # not an option of this command
     ],
 )

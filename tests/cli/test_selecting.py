@@ -23,13 +23,13 @@ def test_what_is_recorded_of_a_selection_says_which(run: Run, masks: tuple[str, 
     words = ("compare", *masks, "--role", "q_proj", "--layers", "0", "--record")
     recorded = run(*words, "--json").json["recorded"]
     assert {row["metric"] for row in recorded} == {"overlap", "rlvr_overlap", "seed_overlap"}
-    assert {row["by_group"] for row in recorded} == {"q_proj in layers 0"}
+    assert {row["by_group"] for row in recorded} == {"q_proj in layer 0"}
     assert {row["detail"]["scope"]["coordinates"] for row in recorded} == {256}
     # They are no overlaps of the whole masks, even if recorded last.
     assert run("show", "one", "--json").json["rlvr_overlap"] is None
     whole = run("compare", *masks, "--record", "--json").json["recorded"]
     assert "q_proj" not in run("compare", *masks, "--record").err
-    assert ", q_proj in layers 0" in run(*words).err
+    assert ", q_proj in layer 0" in run(*words).err
     shown = run("show", "one", "--json").json["rlvr_overlap"]
     assert shown["lift"] == next(row["value"] for row in whole if row["metric"] == "rlvr_overlap")
     listed = run("list", "one", "--json").json["names"][0]

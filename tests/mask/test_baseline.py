@@ -56,8 +56,8 @@ def test_the_density_that_a_hint_names_can_be_had(numel: int, data: st.DataObjec
     nnz = data.draw(st.integers(1, numel))
     with pytest.raises(UsageError) as caught:
         quota_of_model(BaselineSpec.of("subset", density=1e-30), numel, nnz)
-    density = float(caught.value.hint.split()[-1])
-    size = quota_of_model(BaselineSpec.of("subset", density=density), numel, nnz).sizes[1]
+    options: Any = caught.value.facts["options"]
+    size = quota_of_model(BaselineSpec.of("subset", density=options["density"]), numel, nnz).sizes[1]
     assert 0.9999 * nnz <= size <= nnz
 
 

@@ -256,7 +256,7 @@ def side_of(checkpoint: Checkpoint, rows: Iterable[Tensor], side: str, *, cast: 
 
 def _notes(rows: Sequence[Tensor], rule: Rule, mask_only: bool, any_differs: bool) -> tuple[str, ...]:
     notes: list[str] = []
-    if not any_differs:
+    if not any_differs and rule.keeps_target:
         notes.append("the two checkpoints are identical: nothing moved")
     odd = [row for row in rows if row.nan or row.inf]
     if odd:

@@ -96,7 +96,7 @@ def paired(
             "everywhere, so a delta would be as large as the checkpoint; only its bf16 mask is useful",
             wide,
             hint="extract from the bf16 checkpoint that training started from, or the mask alone",
-            options={"mask_only": True},
+            options={"mask_only": True, "reversible": False},
         )
     pairs: list[Pair] = []
     mismatches: dict[str, str] = {}

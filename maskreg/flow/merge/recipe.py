@@ -48,7 +48,8 @@ class Recipe:
         name = self.method.name
         if not least <= count <= most:
             number = f"at least {least}" if most > least else "one" if most == 1 else "two"
-            raise UsageError(f"{name} merges {number}, not {counted(count, 'artifact')}", hint="name other artifacts")
+            hint = "name more" if count < least else "name fewer, or choose another method"
+            raise UsageError(f"{name} merges {number}, not {counted(count, 'artifact')}", hint=hint)
         if count != len(self.weights):
             raise UsageError(f"{counted(len(self.weights), 'weight')} for {counted(count, 'artifact')}")
         if masked and not self.method.masked:

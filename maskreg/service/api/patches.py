@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from maskreg.artifact.manifest import Manifest
 from maskreg.artifact.presence import part_lacking, read_manifest
 from maskreg.disk import occupied
-from maskreg.errors import NotFoundError, OutputExistsError, PartAbsentError, UsageError
+from maskreg.errors import NotFoundError, OutputExistsError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.service.access import Kept, Needs, SomeReader, Where
 from maskreg.service.api.models import Body
@@ -204,7 +204,7 @@ def _apply(service: Service, jobs: JobConfig, request: ApplyRequest, by: Princip
     pinned, manifest = _pinned(service, ref)
     part = "reverse" if request.revert else "delta"
     if part not in manifest.parts:
-        raise PartAbsentError(f"{ref} has no {part}: it cannot be applied that way", shown=ref)
+        raise part_lacking(str(ref), part, ref=ref)
     if request.source is not None:
         jobs.source(request.source)
     name = clean_name(ref.name if request.output is None else request.output, "an output")
@@ -230,7 +230,7 @@ def _merge(service: Service, jobs: JobConfig, request: MergeRequest, by: Princip
     found = [_pinned(service, ref) for ref in references]
     for ref, manifest in found[: len(request.artifacts)]:
         if "delta" not in manifest.parts:
-            raise part_lacking(str(ref), "delta", shown=ref)
+            raise part_lacking(str(ref), "delta", ref=ref)
     pinned = [str(ref) for ref, _ in found]
     if request.source is not None:
         jobs.source(request.source)

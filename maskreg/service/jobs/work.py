@@ -39,6 +39,7 @@ from maskreg.errors import (
     TryAgainError,
     UnavailableError,
     WrongCheckpointError,
+    plain_facts,
 )
 from maskreg.ref import Card, Ref
 from maskreg.registry.pull import bring
@@ -50,6 +51,7 @@ from maskreg.service.jobs.config import JobConfig, signer_of
 from maskreg.service.jobs.queue import COMMITTED, Claim, JobQueue
 from maskreg.service.observing import configure
 from maskreg.service.problems import public_of, without_paths
+from maskreg.store.message import told
 from maskreg.words import human_bytes
 from maskreg.workspace.verbs.apply import Applied, apply
 from maskreg.workspace.verbs.extract import ExtractOptions, extract
@@ -305,9 +307,9 @@ def work(config: JobConfig, claim: Claim) -> None:
             reports.say(error, logging.WARNING)
         except MaskregError as error:
             public = public_of(error)
-            hint = {"hint": without_paths(public.hint)} if public.hint else {}
-            said = {"code": public.code, "title": without_paths(public.message), **hint}
-            queue.finish(claim, JobState.FAILED, error=said)
+            more = {"hint": without_paths(public.hint), "facts": told(plain_facts(public.facts))}
+            said = {"code": public.code, "title": without_paths(public.message)}
+            queue.finish(claim, JobState.FAILED, error={**said, **{name: each for name, each in more.items() if each}})
 
 
 def _end_with_the_worker() -> None:

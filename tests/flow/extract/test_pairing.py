@@ -82,7 +82,7 @@ def test_a_wide_source_is_refused_with_the_reason(tmp_path: Path) -> None:
     pair = opened(tmp_path, {"w": f32((4, 4), 1)}, {"w": f32((4, 4), 2)})
     with pytest.raises(PairMismatchError, match="F32") as caught:
         extract(*pair, tmp_path / "root")
-    assert caught.value.facts["options"] == {"mask_only": True}
+    assert caught.value.facts["options"] == {"mask_only": True, "reversible": False}
     extract(*pair, tmp_path / "root", mask_only=True)
 
 
