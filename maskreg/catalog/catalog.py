@@ -26,6 +26,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    literal_column,
     null,
     or_,
     select,
@@ -42,10 +43,10 @@ from maskreg.catalog.query import (
     BARS,
     COLUMN_OF_SORT,
     COLUMNS,
-    MOST_COUNTED,
     MOST_VALUES,
     RANGE_KEYS,
     RLVR_OVERLAP,
+    SAMPLE,
     Answer,
     Counts,
     Event,
@@ -144,22 +145,19 @@ class Catalog(Connections):
         with self.read() as connection:
             return matches(connection, query)
 
-    def has_tags(self, number: int) -> bool:
-        """Whether at least so many tags are indexed, removed ones included; no more of them are read."""
-        with self.read() as connection:
-            return connection.execute(select(REFS.c.n).offset(number - 1).limit(1)).scalar() is not None
-
     def counts(self, query: Query, keys: Collection[str]) -> Counts:
         """How many names match, and by value of these filters; the order, the limit and the position do not matter."""
         query.check()
         filtered = [key for key in keys if key in query.filters]
         with self.read() as connection:
-            counts = _counts(connection, query, [key for key in keys if key not in filtered])
+            share = SAMPLE / max(1, connection.execute(select(func.count()).select_from(REFS)).scalar_one())
+            counts = _estimated(connection, query, [key for key in keys if key not in filtered], share)
             for key in filtered:
                 others = {name: value for name, value in query.filters.items() if name != key}
-                own = _counts(connection, replace(query, filters=others), [key])
+                own = _estimated(connection, replace(query, filters=others), [key], share)
                 counts.values.update(own.values)
                 counts.histograms.update(own.histograms)
+                counts.estimates.update(own.estimates & {key})
             return counts
 
     def answer(self, query: Query) -> Answer:
@@ -372,15 +370,31 @@ def _selects(query: Query, dialect: str) -> Iterator[Select[Any]]:
         yield rows.where(or_(behind, by.is_(None)) if by.nullable else behind)
 
 
-def _live(query: Query, dialect: str, names: Iterable[str]) -> Select[Any]:
+def _live(query: Query, dialect: str, names: Iterable[str], below: str = "") -> Select[Any]:
     live = select(*map(column, names)).select_from(REFS).join(ARTIFACTS, ARTIFACTS.c.digest == REFS.c.digest)
-    return live.where(REFS.c.deleted.is_(False), *_conditions(query, dialect))
+    return live.where(REFS.c.deleted.is_(False), *_conditions(query, dialect, below))
 
 
-def _counts(connection: Connection, query: Query, keys: list[str]) -> Counts:
+def _estimated(connection: Connection, query: Query, keys: list[str], share: float) -> Counts:
+    if share >= 1:
+        return _counts(connection, query, keys)
+    # Digests are random, so those below a bound are a sample, and an index finds them.
+    found = _counts(connection, query, keys, f"sha256:{int(share * 16**8):08x}")
+    if found.total / share < SAMPLE / 4:
+        return _counts(connection, query, keys)
+
+    def whole(number: int) -> int:
+        return int(float(f"{number / share:.2g}"))
+
+    values = {key: {value: whole(number) for value, number in of.items()} for key, of in found.values.items()}
+    drawn = {key: each._replace(bars=[*map(whole, each.bars)]) for key, each in found.histograms.items()}
+    return Counts(whole(found.total), values, drawn, {"total", *keys})
+
+
+def _counts(connection: Connection, query: Query, keys: list[str], below: str = "") -> Counts:
     dialect = connection.dialect.name
     # Databases keep the rows of a WITH that is used several times: the join, which takes longest, is made once.
-    live = _live(query, dialect, keys or ["digest"]).limit(MOST_COUNTED).cte()
+    live = _live(query, dialect, keys or ["digest"], below).cte()
     nothing = cast(null(), Double)
     parts = [select(literal(""), literal("").label("value"), nothing, nothing, func.count()).select_from(live)]
     for key in keys:
@@ -409,7 +423,7 @@ def _counts(connection: Connection, query: Query, keys: list[str]) -> Counts:
             bars = histograms.setdefault(key, Histogram(low, high, [0] * BARS)).bars
             bars[min(int(value or 0), BARS - 1)] += number
     ordered = {key: dict(sorted(of.items(), key=lambda item: (-item[1], item[0]))) for key, of in counts.items()}
-    return Counts(total, ordered, histograms)
+    return Counts(total, ordered, histograms, set())
 
 
 def _behind(by: Column[Any], query: Query, named: Any) -> ColumnElement[bool]:
@@ -421,21 +435,28 @@ def _behind(by: Column[Any], query: Query, named: Any) -> ColumnElement[bool]:
     return and_(first, or_(by < after if query.descending else by > after, named))
 
 
-def _conditions(query: Query, dialect: str) -> Iterator[ColumnElement[bool]]:
+def _conditions(query: Query, dialect: str, below: str) -> Iterator[ColumnElement[bool]]:
+    def by(key: str) -> ColumnElement[Any]:
+        # A plus keeps SQLite from the column's index: it has to begin with the sample's.
+        of = column(key)
+        return literal_column(f"+{of}", of.type) if below and dialect == "sqlite" else of
+
+    if below:
+        yield REFS.c.digest < below
     for word in words_of(query.text):
         found = _has_word(word, dialect)
         prefix = digest_prefix(word)
         yield or_(found, REFS.c.digest.like(f"{prefix}%")) if prefix else found
     for key, value in query.texts.items():
-        yield column(key) == value
+        yield by(key) == value
     if query.projects is not None:
-        yield REFS.c.project.in_(sorted(query.projects))
+        yield by("project").in_(sorted(query.projects))
     if query.hidden:
         yield REFS.c.project.not_in(sorted(query.hidden))
     for key, (low, high) in query.ranges.items():
         # NULL is in no range, not even in one that is open at both ends. Saying so would mislead PostgreSQL, which then
         # takes the share of NULL off twice: where one row of ten has a value, it expects a tenth of the rows.
-        yield column(key).between(low, high)
+        yield by(key).between(low, high)
 
 
 def _has_word(word: str, dialect: str) -> ColumnElement[bool]:

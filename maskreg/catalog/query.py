@@ -284,8 +284,8 @@ class Answer(NamedTuple):
 MOST_VALUES = 12
 """Values of a column that are counted, the most frequent ones."""
 
-MOST_COUNTED = 200_000
-"""Names that are counted; where more match, counts are of so many of them, whichever the database reads first."""
+SAMPLE = 5_000
+"""Of more tags than this, a sample of about so many is counted, unless only a quarter of so many match."""
 
 BARS = 24
 """Bars of a histogram."""
@@ -303,15 +303,17 @@ class Counts(NamedTuple):
     """How many names there are for a query.
 
     Attributes:
-        total: that match the query, up to :data:`MOST_COUNTED`.
+        total: that match the query.
         values: names by value of each column that filters by an equal text, the most frequent first; the column's own
             filter is left out, so that a count is what choosing the value would leave.
         histograms: the same for columns of numbers; a column in which no name has a number is left out.
+        estimates: columns that are estimated from a sample, to two digits, and ``total`` if that is.
     """
 
     total: int
     values: dict[str, dict[str, int]]
     histograms: dict[str, Histogram]
+    estimates: set[str]
 
 
 RLVR_OVERLAP = "rlvr_overlap"

@@ -57,14 +57,20 @@ def test_names_are_counted_under_the_other_filters(full: Catalog) -> None:
         assert {bar: number for bar, number in enumerate(drawn) if number} == bars
 
 
-def test_no_more_than_so_many_names_are_counted(full: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.catalog.catalog.MOST_COUNTED", 3)
-    counts = full.counts(Query(), ("project",))
-    assert counts.total == sum(counts.values["project"].values()) == full.counts(Query(), ()).total == 3
-
-
-def test_a_catalog_knows_whether_it_has_so_many_tags(full: Catalog) -> None:
-    assert [full.has_tags(number) for number in (1, 4, 5)] == [True, True, False]
+def test_many_names_are_counted_in_a_sample_and_few_of_them_whole(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = {True: Card("rare", "sft"), False: Card("qwen3-8b", "opd")}
+    entries = [entry(f"n{number}", digest(number), card=cards[number < 10]) for number in range(400)]
+    catalog.rebuild(entries, [(digest(number), manifest(nnz=number)) for number in range(400)])
+    monkeypatch.setattr("maskreg.catalog.catalog.SAMPLE", 200)
+    keys = ("method", "density")
+    some, few = catalog.counts(Query(), keys), catalog.counts(Query(family="rare"), keys)
+    assert some.estimates == {"total", *keys}
+    assert sum(some.histograms["density"].bars) == pytest.approx(400, rel=0.2)
+    assert [some.total, some.values["method"]["opd"]] == pytest.approx([400, 390], rel=0.2)
+    assert (few.total, few.values["method"], few.estimates) == (10, {"sft": 10}, set())
+    assert catalog.counts(Query(family="rare"), ("family",)).estimates == {"family"}
 
 
 def test_an_offset_skips_names(full: Catalog) -> None:

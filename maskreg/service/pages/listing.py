@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from threading import Lock
 from urllib.parse import urlencode
 
-from cachetools import LRUCache
-from cachetools.keys import hashkey
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 from pydantic import Field, ValidationError
 
 from maskreg.catalog import query as catalog
-from maskreg.catalog.query import BARS, EQUAL_KEYS, MOST_COUNTED, Counts, Histogram
+from maskreg.catalog.query import BARS, EQUAL_KEYS, Histogram
 from maskreg.errors import UsageError
 from maskreg.glossary import ENTRIES
 from maskreg.ref import Ref
@@ -61,15 +56,6 @@ _TALL = 40
 _STEPS = 48
 """Maximum number of steps of a sparkline; more layers are averaged."""
 
-_COUNTED_FOR_S = 10
-"""Age at which counts are made anew, in seconds."""
-
-MANY = 10_000
-"""Number of tags from which on pages are shown before names are counted: counting 100,000 takes a second."""
-
-_MOST_BEGUN = 16
-"""Limit of counts in the queue of the thread; another one begins when its page is asked for again."""
-
 
 class Listed(Filters):
     """What to list: a search of the API, by the number of a page instead of a cursor."""
@@ -100,13 +86,13 @@ def _list(request: Request, service: Service, principal: Principal, project: str
     known = Listed.model_fields.keys() - {"cursor", "project" if project else ""}
     given = {name: text for name, text in request.query_params.items() if text and name in known}
     filters, query, faults = Listed.model_validate({}), catalog.Query(), dict[str, str]()
-    results, counted_names, is_counting = Page((), None), None, False
+    results, counted_names = Page((), None), None
     try:
         filters = Listed.model_validate(given)
         query = replace(filters.query(), offset=(filters.page - 1) * filters.limit)
         query = replace(query, filters={**query.filters, **({"project": project} if project else {})})
         results = names(service, principal, query)
-        counted_names, is_counting = _counts(service, visible(query, principal))
+        counted_names = counts(visible(query, principal), (*EQUAL_KEYS, *RANGES), **service.here)
     except (ValidationError, UsageError) as error:
         faults = _faults(error)
 
@@ -131,8 +117,6 @@ def _list(request: Request, service: Service, principal: Principal, project: str
         entries=results.names,
         more=results.after is not None and filters.page < MOST_PAGES,
         counts=counted_names,
-        is_counting=is_counting,
-        most=MOST_COUNTED,
         facets=[key for key in EQUAL_KEYS if key in known],
         ranges=RANGES,
         histogram=histogram,
@@ -156,40 +140,6 @@ def _faults(error: ValidationError | UsageError) -> dict[str, str]:
 def names(service: Service, principal: Principal, query: catalog.Query) -> Page:
     """The names that match a query and that a reader can read."""
     return browse(visible(query, principal), **service.here)
-
-
-_MADE: LRUCache[object, tuple[float, Counts | None]] = LRUCache(256)
-_BEGUN: set[object] = set()
-_LOCK = Lock()
-_COUNTER = ThreadPoolExecutor(1, "counts")
-
-
-def _counts(service: Service, query: catalog.Query) -> tuple[Counts | None, bool]:
-    """Counts, some seconds old; of many tags the latest, or none and True while a thread makes the first ones."""
-    key = hashkey(service.workspace, query.text, *query.filters.items(), query.projects, query.hidden)
-    with _LOCK:
-        at, latest = _MADE.get(key, (-math.inf, None))
-    if time.monotonic() < at + _COUNTED_FOR_S:
-        return latest, False
-    if not service.registry.index.use(lambda index: index.has_tags(MANY)):
-        return _count(service, query, key), False
-    with _LOCK:
-        if key not in _BEGUN and len(_BEGUN) < _MOST_BEGUN:
-            _BEGUN.add(key)
-            # Called back, it raises what went wrong, which is logged.
-            _COUNTER.submit(_count, service, query, key).add_done_callback(Future.result)
-    return latest, at == -math.inf
-
-
-def _count(service: Service, query: catalog.Query, key: object) -> Counts | None:
-    try:
-        made = counts(query, (*EQUAL_KEYS, *RANGES), **service.here)
-        with _LOCK:
-            _MADE[key] = time.monotonic(), made
-        return made
-    finally:
-        with _LOCK:
-            _BEGUN.discard(key)
 
 
 def histogram(

@@ -23,7 +23,6 @@ for (const form of document.querySelectorAll("form[data-live]")) {
       if (!results || document.querySelector("[type=range]:active")) return;
       history.replaceState(null, "", target);
       replace(document.getElementById(id), results);
-      following(results);
     } catch (error) {
       if (error.name !== "AbortError") throw error;
     }
@@ -64,12 +63,9 @@ sliding(document);
 
 function replace(part, now) {
   const { id, href } = document.activeElement, folded = part.querySelector(".facets:not([open])");
-  // While names are counted, the filters stay as they were.
-  const kept = now.dataset.every && part.querySelector(".facets");
-  if (kept) now.querySelector(".facets").replaceWith(kept);
   part.replaceWith(now);
   now.querySelector(".facets")?.toggleAttribute("open", !folded);
-  if (!kept) sliding(now);
+  sliding(now);
   (document.getElementById(id) ?? [...now.querySelectorAll("a")].find(link => link.href === href))?.focus();
   copying(now);
   ticking();
@@ -132,9 +128,7 @@ async function again(part) {
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
   const page = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html");
   const now = page && page.getElementById(part.id);
-  // Another one took its place, or something is typed into it.
-  if (!part.isConnected) return;
-  if (now && now.innerHTML !== part.innerHTML && !part.querySelector("input:not([type=range]):focus, [type=range]:active")) {
+  if (now && now.innerHTML !== part.innerHTML) {
     replace(part, now);
     part = now;
   }
