@@ -73,6 +73,12 @@ def test_many_names_are_counted_in_a_sample_and_few_of_them_whole(
     assert catalog.counts(Query(family="rare"), ("family",)).estimates == {"family"}
 
 
+@pytest.mark.parametrize("limit", [None, 9])
+def test_names_are_of_these_projects(full: Catalog, limit: int | None) -> None:
+    found = full.search(Query(projects=frozenset({"lab"}), limit=limit))
+    assert [row.name for row in found] == ["delta", "gamma"]
+
+
 def test_an_offset_skips_names(full: Catalog) -> None:
     for sort in COLUMN_OF_SORT:
         pages = [full.search(Query(sort=sort, limit=2, offset=offset)) for offset in (0, 2, 4)]
