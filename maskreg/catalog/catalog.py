@@ -341,8 +341,8 @@ def matches(connection: Connection, query: Query) -> list[SearchResult]:
     """
     results: list[SearchResult] = []
     among: list[ColumnElement[bool]] = []
-    if query.projects and query.limit is not None and connection.dialect.name == "sqlite":
-        tags, names = select(func.count()).select_from(REFS), sorted(query.projects)
+    if len(query.projects or ()) > 1 and query.limit is not None and connection.dialect.name == "sqlite":
+        tags, names = select(func.count()).select_from(REFS), sorted(query.projects or ())
         own = tags.where(REFS.c.project.in_(names))
         # SQLite would read all tags of these projects to sort them; where they are most, the first in order suffice.
         if connection.execute(select(8 * own.scalar_subquery() > tags.scalar_subquery())).scalar():

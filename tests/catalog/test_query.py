@@ -75,7 +75,7 @@ def test_many_names_are_counted_in_a_sample_and_few_of_them_whole(
 
 @pytest.mark.parametrize("limit", [None, 9])
 def test_names_are_of_these_projects(full: Catalog, limit: int | None) -> None:
-    found = full.search(Query(projects=frozenset({"lab"}), limit=limit))
+    found = full.search(Query(projects=frozenset({"lab", "none"}), limit=limit))
     assert [row.name for row in found] == ["delta", "gamma"]
 
 
