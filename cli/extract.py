@@ -62,7 +62,7 @@ def command(
     """
     source, target = pair_of(checkpoints)
     if remote is not None:
-        here = {name: options.pop(name) for name in ("device", "allow_mismatch", "download", "with_code", "force")}
+        here = {name: options.pop(name) for name in ("device", "download", "with_code", "force")}
         request = {"source": source, "target": target, **options}
         do_there(output, "extract", remote, request, {**here, "meta": meta, "wait": wait})
         return

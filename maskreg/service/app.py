@@ -47,7 +47,8 @@ _PROBLEM: dict[str, Any] = {
         "title": {"type": "string", "description": "What is wrong, in one sentence."},
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
         "code": {"type": "string", "description": "Stable identifier, for programs.", "examples": ["NOT_FOUND"]},
-        "hint": {"type": "string", "description": "The next step; absent when there is none."},
+        "hint": {"type": "string", "description": "What helps; absent when nothing does."},
+        "next": {"type": "string", "description": "A request that tells more; absent when there is none."},
     },
 }
 

@@ -121,32 +121,36 @@ STATUS: dict[type[errors.MaskregError], int] = {
 """HTTP status by kind of error; a kind that is not listed has the status of the nearest one above it."""
 
 
+_Table = Mapping[type[errors.MaskregError], Mapping[str, str]]
+
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _DESCRIBED = "what can be asked, and how, is described at /docs"
 
 
-NEXT: dict[type[errors.MaskregError], dict[str, str]] = {
+WORDS: _Table = {
+    errors.NotFoundError: {"removed": "an admin of the project can restore it"},
+    errors.LimitError: {"compared": "compare them on a machine of your own: maskreg compare {compared}"},
+    errors.UnauthenticatedError: {"": "send a token of this service: Authorization: Bearer TOKEN"},
+}
+"""By class and fact, what helps every reader; the empty fact is in every error."""
+
+REQUESTS: _Table = {
     errors.MaskregError: {
         "history": "GET /api/v1/projects/{history.project}/refs/{history.name}/{history.tag}/history tells it",
         "project": "GET /api/v1/artifacts?project={project} lists them",
     },
     errors.NotFoundError: {
-        "removed": "an admin of the project can restore it",
         "similar": "GET /api/v1/artifacts?text={similar} lists similar names",
         "remote": "GET /api/v1/artifacts lists what is there",
     },
-    errors.LimitError: {"compared": "compare them on a machine of your own: maskreg compare {compared}"},
-    errors.UnauthenticatedError: {"": "send a token of this service: Authorization: Bearer TOKEN"},
     errors.WrongCheckpointError: {"job_sources": "GET /api/v1/sources lists them"},
 }
-"""By class and fact, what a client can do; see the table of the command line, ``cli/next_step.py``."""
+"""By class and fact, what a program can ask next; pages do not show it, and the command line has a table of its own."""
 
 
-def next_step(error: errors.MaskregError) -> str:
-    """What a client can do about an error: its hint, and a request; empty when there is nothing."""
-    rows = ((fact, row) for kind in type(error).__mro__ for fact, row in NEXT.get(kind, {}).items())
-    step = next((row.format_map(error.facts) for fact, row in rows if not fact or fact in error.facts), "")
-    return ": ".join(part for part in (without_paths(error.hint), step) if part)
+def _row(table: _Table, error: errors.MaskregError) -> str:
+    rows = ((fact, row) for kind in type(error).__mro__ for fact, row in table.get(kind, {}).items())
+    return next((row.format_map(error.facts) for fact, row in rows if not fact or fact in error.facts), "")
 
 
 def problem(
@@ -155,6 +159,7 @@ def problem(
     *,
     code: str,
     hint: str = "",
+    step: str = "",
     facts: Mapping[str, object] | None = None,
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
@@ -164,6 +169,8 @@ def problem(
         body["facts"] = facts
     if hint:
         body["hint"] = hint
+    if step:
+        body["next"] = step
     if identity := request_id():
         body["request_id"] = identity
     return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
@@ -184,16 +191,16 @@ def _parts(error: errors.MaskregError) -> tuple[int, str, str, dict[str, Any]]:
         429: {"Retry-After": str(getattr(error, "retry_after_s", 1))},
         503: {"Retry-After": "1"},
     }.get(status)
-    title, hint = without_paths(error.message), next_step(error)
-    return status, title, hint, {"facts": told(errors.plain_facts(error.facts)), "headers": headers}
+    hint = ": ".join(filter(None, (without_paths(error.hint), _row(WORDS, error))))
+    more = {"step": _row(REQUESTS, error), "facts": told(errors.plain_facts(error.facts)), "headers": headers}
+    return status, without_paths(error.message), hint, more
 
 
 def install(app: FastAPI, as_page: AsPage) -> None:
     """Answer every error of an app in this form. An unexpected exception says nothing about itself; the log does."""
 
     def answered(request: Request, status: int, title: str, code: str, hint: str = "", **more: Any) -> Response:
-        page = as_page(request, status, title, code, "" if hint == _DESCRIBED else hint)
-        return page or problem(status, title, code=code, hint=hint, **more)
+        return as_page(request, status, title, code, hint) or problem(status, title, code=code, hint=hint, **more)
 
     @app.exception_handler(errors.MaskregError)
     def _known(request: Request, error: errors.MaskregError) -> Response:
@@ -214,7 +221,7 @@ def install(app: FastAPI, as_page: AsPage) -> None:
             title = f"this address does not take {request.method}"
             # The framework names the methods of one route, and an address can have several.
             headers = {"Allow": ", ".join(method for method in _METHODS if _answers(app, request, method))}
-        return answered(request, error.status_code, title, code, _DESCRIBED, headers=headers)
+        return answered(request, error.status_code, title, code, step=_DESCRIBED, headers=headers)
 
     @app.exception_handler(ClientDisconnect)
     def _gone(request: Request, _: ClientDisconnect) -> Response:
@@ -230,7 +237,7 @@ def install(app: FastAPI, as_page: AsPage) -> None:
 
     @app.exception_handler(RequestValidationError)
     def _malformed(request: Request, error: RequestValidationError) -> Response:
-        return answered(request, 422, sentence(error.errors()[0]), errors.UsageError.code, _DESCRIBED)
+        return answered(request, 422, sentence(error.errors()[0]), errors.UsageError.code, step=_DESCRIBED)
 
 
 def is_taken(app: FastAPI, scope: Scope) -> bool:

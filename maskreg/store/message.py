@@ -95,7 +95,7 @@ BY_CODE = _kinds()
 _FACTS = ("history", "removed", "similar", "absent", "not_pulled", "ref", "project", "job_sources", "whoami")
 """Facts of an error that a service tells: names of its registry, and no path or address of the server."""
 
-_OPTIONS = frozenset({"mask_only", "reversible", "rule", "settings"})
+_OPTIONS = frozenset({"allow_mismatch", "mask_only", "reversible", "rule", "settings"})
 """Of options that would mend a request, those that requests to a service have too."""
 
 _MOST_CHARACTERS = 1_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import threading
 import time
@@ -23,7 +24,7 @@ from maskreg.service.app import create_app
 from maskreg.service.auth.database import upgrade_server
 from maskreg.service.context import Service
 from maskreg.service.health import Readiness
-from maskreg.service.problems import SilentError, next_step, without_paths
+from maskreg.service.problems import SilentError, problem_of, without_paths
 from maskreg.settings import Settings
 from maskreg.workspace.workspace import Workspace
 from tests.buckets import log_in, new_store
@@ -177,6 +178,6 @@ def test_of_an_absolute_path_only_the_last_name_is_shown(text: str, left: str) -
     assert without_paths(text) == left
 
 
-def test_a_next_step_keeps_the_address_of_its_request() -> None:
-    step = next_step(ConflictError("a is there", hint="see /srv/models/x", project="team"))
-    assert step == "see x: GET /api/v1/artifacts?project=team lists them"
+def test_a_hint_names_no_path_and_a_request_is_beside_it() -> None:
+    body = json.loads(bytes(problem_of(ConflictError("a is there", hint="see /srv/models/x", project="team")).body))
+    assert (body["hint"], body["next"]) == ("see x", "GET /api/v1/artifacts?project=team lists them")

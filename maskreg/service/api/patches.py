@@ -82,6 +82,7 @@ class ExtractRequest(Body):
     rule: Text = Field("exact", description="What counts as moved.")
     mask_only: bool = Field(False, description="Keep which coordinates moved, not to what.")
     reversible: bool = Field(False, description="Keep the source's values too.")
+    allow_mismatch: bool = Field(False, description="Store tensors whole that one side lacks or has in another shape.")
 
 
 PatchRequest = Annotated[ApplyRequest | MergeRequest | ExtractRequest, Field(discriminator="kind")]

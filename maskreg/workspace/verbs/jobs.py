@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from maskreg.document import checked
-from maskreg.errors import ConfigError, ConflictError, MaskregError, UnavailableError, UsageError
+from maskreg.errors import ConfigError, ConflictError, MaskregError, UnavailableError, UsageError, stating
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result, plain
 from maskreg.store.connection import Connection
@@ -128,7 +128,7 @@ def submit(kind: str, remote: str | None = None, *, workspace: Workspace | None 
         TryAgainError: too many jobs wait.
     """
     given = {name: plain(value) for name, value in request.items() if value is not None}
-    with _server(remote, workspace) as server:
+    with _server(remote, workspace) as server, stating(remote=server.name):
         return server.job("POST", "/patches", {"kind": kind, **given})
 
 
