@@ -63,6 +63,10 @@ def _completed(facts: _Facts) -> str:
     return steps.get(facts["absent"], f"{extract} --reversible")
 
 
+def _sources(facts: _Facts) -> str:
+    return "maskreg jobs sources" + (f" --on {facts['remote']}" if facts.get("remote") else "")
+
+
 def _first_artifact(facts: _Facts) -> str:
     return f"maskreg push REF{_on(facts)}" if facts.get("remote") else "maskreg extract SOURCE TARGET --name NAME"
 
@@ -104,6 +108,7 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "setting": "maskreg config show",
         "empty": _first_artifact,
         "with": "maskreg tag {swapped} {with}{on}",
+        "job_sources": _sources,
         "remote": "maskreg list{on}",
     },
     errors.PartAbsentError: {
@@ -182,7 +187,7 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "unlisted": "maskreg verify {unlisted}{on}",
         "resend": "maskreg push {resend}{on}",
         "taken_remote": "maskreg remote remove {taken_remote}",
-        "job_sources": "maskreg jobs sources",
+        "job_sources": _sources,
         "whoami": "maskreg whoami",
         "project": "maskreg list --project {project}{on}",
         "admin_of": "maskreg token create --project {admin_of} --role admin --name NAME",

@@ -136,6 +136,7 @@ WORDS: _Table = {
 
 REQUESTS: _Table = {
     errors.MaskregError: {
+        "job_sources": "GET /api/v1/sources lists them",
         "history": "GET /api/v1/projects/{history.project}/refs/{history.name}/{history.tag}/history tells it",
         "project": "GET /api/v1/artifacts?project={project} lists them",
     },
@@ -143,7 +144,6 @@ REQUESTS: _Table = {
         "similar": "GET /api/v1/artifacts?text={similar} lists similar names",
         "remote": "GET /api/v1/artifacts lists what is there",
     },
-    errors.WrongCheckpointError: {"job_sources": "GET /api/v1/sources lists them"},
 }
 """By class and fact, what a program can ask next; pages do not show it, and the command line has a table of its own."""
 

@@ -66,8 +66,7 @@ class JobConfig:
         """Where the checkpoint of a name is."""
         offered = self.offered()
         if clean_name(name, "a checkpoint") not in offered:
-            known = ", ".join(list(offered)[:20]) or "none"
-            raise NotFoundError(f"this server offers no checkpoint called {name}", hint=f"it offers: {known}")
+            raise NotFoundError(f"this server offers no checkpoint called {name}", job_sources=True)
         return offered[name]
 
 
