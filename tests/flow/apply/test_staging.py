@@ -128,7 +128,7 @@ def test_a_write_that_fails_is_undone(
         return exchange(patch)
 
     monkeypatch.setattr(Patch, "exchange", failing)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="went away"):
         staged.commit()
     assert calls == 2 * fails_at - 1
     assert holds(model, states[0])
