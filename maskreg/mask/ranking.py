@@ -90,8 +90,8 @@ def places_of(codes: Codes, magnitude: int) -> Counts:
 Rows = Callable[[int, int], npt.NDArray[np.float32]]
 """Rows ``[start, stop)`` of a matrix, fp32 ``[stop - start, n]``; called several times."""
 
-BLOCK_NUMEL = 1 << 22
-"""Coordinates of a block of rows, about."""
+ROWS_NUMEL = 1 << 22
+"""Coordinates of the rows that are scored at once, about."""
 
 _LOW_BITS = 15
 _HIGH_BINS = 1 << 16
@@ -211,6 +211,6 @@ def _from_above(counts: npt.NDArray[np.int64], k: int) -> tuple[int, int]:
 
 
 def _blocks(shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    step = max(1, BLOCK_NUMEL // max(shape[1], 1))
+    step = max(1, ROWS_NUMEL // max(shape[1], 1))
     for start in range(0, shape[0] if shape[1] else 0, step):
         yield start, min(start + step, shape[0])

@@ -25,7 +25,7 @@ from starlette.types import Scope
 
 from maskreg import errors
 from maskreg.service.observing import HEADER, request_id
-from maskreg.store.message import told
+from maskreg.store.message import public_facts
 
 
 class ProviderError(errors.UnavailableError):
@@ -127,7 +127,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _DESCRIBED = "what can be asked, and how, is described at /docs"
 
 
-WORDS: _Table = {
+HELP: _Table = {
     errors.NotFoundError: {"removed": "an admin of the project can restore it"},
     errors.LimitError: {"compared": "compare them on a machine of your own: maskreg compare {compared}"},
     errors.UnauthenticatedError: {"": "send a token of this service: Authorization: Bearer TOKEN"},
@@ -191,8 +191,8 @@ def _parts(error: errors.MaskregError) -> tuple[int, str, str, dict[str, Any]]:
         429: {"Retry-After": str(getattr(error, "retry_after_s", 1))},
         503: {"Retry-After": "1"},
     }.get(status)
-    hint = ": ".join(filter(None, (without_paths(error.hint), _row(WORDS, error))))
-    more = {"step": _row(REQUESTS, error), "facts": told(errors.plain_facts(error.facts)), "headers": headers}
+    hint = ": ".join(filter(None, (without_paths(error.hint), _row(HELP, error))))
+    more = {"step": _row(REQUESTS, error), "facts": public_facts(errors.plain_facts(error.facts)), "headers": headers}
     return status, without_paths(error.message), hint, more
 
 

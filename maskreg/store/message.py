@@ -147,7 +147,7 @@ def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> M
         kind = UnavailableError if status == 429 or status >= 500 else ConfigError
     if not row and kind is not UnavailableError:
         return strange(url)
-    facts = told(row.get("facts"))
+    facts = public_facts(row.get("facts"))
     if kind is UnauthenticatedError:
         hint = ""
         facts["url"] = url
@@ -156,7 +156,7 @@ def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> M
     return kind(f"{url}: {title or f'the request was refused ({status})'}", hint=hint, **facts)
 
 
-def told(facts: object) -> dict[str, Any]:
+def public_facts(facts: object) -> dict[str, Any]:
     """The facts that a service tells and a client takes; known names only, for they become arguments of an error."""
     if not isinstance(facts, dict):
         return {}

@@ -48,7 +48,7 @@ def _verdict(met: bool | None) -> str:
     return "not measured" if met is None else "met" if met else "MISSED"
 
 
-def _most(subject: str, bar: float, values: tuple[float, float] | None, note: str = "", *, least: bool = False) -> Row:
+def _bar(subject: str, bar: float, values: tuple[float, float] | None, note: str = "", *, least: bool) -> Row:
     """A ratio that must be at most ``bar``, or at least: of the best repetitions, and of the medians."""
     sign = "≥" if least else "≤"
     if values is None:
@@ -57,7 +57,7 @@ def _most(subject: str, bar: float, values: tuple[float, float] | None, note: st
     return subject, f"{sign} {bar:g} x", f"{values[0]:.2f} x (median {values[1]:.2f}{note})", met
 
 
-_least = partial(_most, least=True)
+_most, _least = partial(_bar, least=False), partial(_bar, least=True)
 
 
 def _command_rows(run: Run) -> Iterator[Row]:

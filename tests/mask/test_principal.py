@@ -42,7 +42,7 @@ def test_against_singular_values(rows: int, columns: int, rank: int, share: floa
 def test_blocks_do_not_matter(kernels: str, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     weights = np.random.default_rng(2).normal(0, 0.02, shape).astype(np.float32)
     whole = made(weights, 5, 300)
-    monkeypatch.setattr(maskreg.mask.ranking, "BLOCK_NUMEL", 7 * shape[1])
+    monkeypatch.setattr(maskreg.mask.ranking, "ROWS_NUMEL", 7 * shape[1])
     assert np.array_equal(made(weights, 5, 300), whole)
 
 

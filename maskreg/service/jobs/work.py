@@ -51,7 +51,7 @@ from maskreg.service.jobs.config import JobConfig, signer_of
 from maskreg.service.jobs.queue import COMMITTED, Claim, JobQueue
 from maskreg.service.observing import configure
 from maskreg.service.problems import public_of, without_paths
-from maskreg.store.message import told
+from maskreg.store.message import public_facts
 from maskreg.words import human_bytes
 from maskreg.workspace.verbs.apply import Applied, apply
 from maskreg.workspace.verbs.extract import ExtractOptions, extract
@@ -307,7 +307,7 @@ def work(config: JobConfig, claim: Claim) -> None:
             reports.say(error, logging.WARNING)
         except MaskregError as error:
             public = public_of(error)
-            more = {"hint": without_paths(public.hint), "facts": told(plain_facts(public.facts))}
+            more = {"hint": without_paths(public.hint), "facts": public_facts(plain_facts(public.facts))}
             said = {"code": public.code, "title": without_paths(public.message)}
             queue.finish(claim, JobState.FAILED, error={**said, **{name: each for name, each in more.items() if each}})
 

@@ -16,8 +16,8 @@ ROWS = 48
 """Rows of a map; more share some."""
 
 _NAMED_ROWS = 24
-_COLUMN, _ROWS = 16, (12, 28)  # width of a cell where there is room, and its least and greatest height, in pixels
-_HEIGHT = 240
+_CELL_WIDTH, _CELL_HEIGHTS = 16, (12, 28)  # of a cell where there is room, and its least and greatest height, in pixels
+_HEIGHT = 240  # of all rows, where cells of such heights allow it
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def map_of(
     lines = "".join(f"M{x}.5 0v{len(rows)}" for x in anchors)
     drawn = Markup("").join(Markup('<path fill="{}" d="{}"/>').format(*path) for path in sorted(paths.items()))
     step = -(-len(rows) // _NAMED_ROWS)
-    size = len(columns) * _COLUMN, len(rows) * min(max(_HEIGHT // len(rows), _ROWS[0]), _ROWS[1])
+    size = len(columns) * _CELL_WIDTH, len(rows) * min(max(_HEIGHT // len(rows), _CELL_HEIGHTS[0]), _CELL_HEIGHTS[1])
     svg = Markup(
         '<svg viewBox="0 0 {0} {1}" preserveAspectRatio="none" width="{2}" height="{3}" role="img" '
         'shape-rendering="crispEdges" aria-label="{4}">{5}<path class="anchor" d="{6}"/></svg>'

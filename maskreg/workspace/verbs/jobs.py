@@ -17,7 +17,7 @@ from maskreg.errors import ConfigError, ConflictError, MaskregError, Unavailable
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result, plain
 from maskreg.store.connection import Connection
-from maskreg.store.message import BY_CODE, sentence, told, understanding
+from maskreg.store.message import BY_CODE, public_facts, sentence, understanding
 from maskreg.workspace.workspace import Workspace, opened
 
 POLL_S = 0.5
@@ -106,7 +106,7 @@ class RemoteJob(Job):
         if self.error is not None:
             title = f"job {self.id} on {self.remote}: {sentence(self.error.get('title')) or 'it failed'}"
             kind = BY_CODE.get(str(self.error.get("code")), MaskregError)
-            raise kind(title, hint=sentence(self.error.get("hint")), **told(self.error.get("facts")))
+            raise kind(title, hint=sentence(self.error.get("hint")), **public_facts(self.error.get("facts")))
         return self
 
 

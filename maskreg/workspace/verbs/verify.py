@@ -11,7 +11,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.verify import Verified, joined
-from maskreg.registry.verify import verify as verified
+from maskreg.registry.verify import verify as verify_registry
 from maskreg.words import counted
 from maskreg.workspace.workspace import ArtifactLike, Workspace, registry_of
 
@@ -38,7 +38,7 @@ def verify(
     """
     with registry_of(remote, workspace) as (space, registry):
         if not artifacts:
-            report = verified(registry, recount=recount, progress=progress)
+            report = verify_registry(registry, recount=recount, progress=progress)
             if registry.served:
                 live = {entry.digest for entry in registry.refs.heads([]) if entry.digest is not None}
                 _let_verify(space, registry, sorted(live), counted(len(live), "artifact"))
@@ -48,7 +48,7 @@ def verify(
         chosen = [item if isinstance(item, Ref | Digest) else item.digest for item in parsed]
         reports = []
         for item in dict.fromkeys(chosen):
-            reports.append(verified(registry, item, recount=recount, progress=progress))
+            reports.append(verify_registry(registry, item, recount=recount, progress=progress))
             # The report says what is wrong with a tag that cannot be resolved.
             with suppress(DataError):
                 digest = registry.resolve(item).digest if isinstance(item, Ref) else item
