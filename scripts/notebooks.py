@@ -40,7 +40,7 @@ def notebook(markdown: str, address: str) -> str:
         start = block.end()
     cells.append(new_markdown_cell(markdown[start:].strip()))
     for number, cell in enumerate(cells):
-        cell.id = str(number)  # by chance otherwise
+        cell.id = str(number)  # random otherwise
     made = new_notebook(cells=cells)
     nbformat.validate(made)
     return str(nbformat.writes(made))
@@ -50,7 +50,7 @@ def _cells(kind: str, text: str) -> Iterator[str]:
     lines = [text.strip()] if kind == "python" else ["%%bash"]
     for command in _COMMAND.findall(text) if kind == "console" else ():
         if command.startswith("export "):
-            # A variable of one cell's shell is none of the next one's.
+            # Each cell has a shell of its own, which inherits from the notebook alone.
             values = (f"{name}=os.path.abspath({value!r})" for name, value in _VARIABLE.findall(command))
             yield f"import os\n\nos.environ.update({', '.join(values)})"
         else:

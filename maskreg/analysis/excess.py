@@ -88,7 +88,7 @@ Z95 = 1.959963984540054
 """Standard errors on each side of a figure that a 95 % interval covers."""
 
 FEWEST = 10
-"""Coordinates below which an overlap is an anecdote at any chance, and has no interval."""
+"""Coordinates below which an overlap is an anecdote, however unlikely, and has no interval."""
 
 Interval = tuple[float, float]
 

@@ -20,10 +20,10 @@ those to opposite sides from opposite ones::
 
     P(both flip) = (min(s, t) + max(0, s + t - 1)) / 2        max(0, s + t - 1) <= s t <= min(s, t)
 
-So for any sizes, and any dependence between them, the overlap is at least halfway between what is expected without
-that, the sum of all s t, and the smallest of masks of these sizes, and at most halfway to the largest: what the start
-explains is at most half of the headroom, ``HIDDEN``. Steps of one size reach that where few coordinates flip; Gaussian
-ones reach 29 %. Where the start is not known to lie on the grid, a verdict has to hold beyond it.
+So for sizes of any law, which can depend on the weight, the overlap is at least halfway between what is expected
+without that, the sum of all s t, and the smallest of masks of these sizes, and at most halfway to the largest: what the
+start explains is at most half of the headroom, ``HIDDEN``. Steps of one size reach that where few coordinates flip;
+Gaussian ones reach 29 %. Where the start is not known to lie on the grid, a verdict has to hold beyond it.
 
 The rounding nulls also predict how many coordinates of each exponent flip. Where a mask has other numbers by exponent,
 those nulls describe another mask: they are reported and do not decide.
@@ -147,7 +147,7 @@ class Asked:
     Attributes:
         smallest: the smallest headroom that matters.
         start: whether the source is what training of one of them started from.
-        relation: why the masks are alike apart from training; empty for masks of their own.
+        relation: why the masks are alike for another reason than training; empty for masks of their own.
     """
 
     smallest: float = SMALLEST

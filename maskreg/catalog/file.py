@@ -4,7 +4,7 @@ For one machine with several processes:
 
 * WAL on local disks: readers see the last commit while one process writes, and no reader waits.
 * ``BEGIN IMMEDIATE`` for a transaction that will write. With the default (deferred) BEGIN, a transaction that reads
-  first and writes later fails at once with SQLITE_BUSY when another process committed in between, under any
+  first and writes later fails at once with SQLITE_BUSY when another process committed in between, even with a
   timeout; one that takes the write lock first waits its turn::
 
       A: BEGIN; SELECT n        B: BEGIN IMMEDIATE; UPDATE n; COMMIT        A: UPDATE n -> SQLITE_BUSY_SNAPSHOT

@@ -179,7 +179,7 @@ def check_amount(registry: Registry, plan: Plan) -> None:
         raise UsageError(
             f"{len(plan.candidates):,} of {counted(plan.artifacts, 'artifact')} in {registry.url} would be "
             "deleted, more than half; nothing was deleted",
-            hint="if they are to go",
+            hint="allow it, if they are to go",
             options={"delete_many": True},
             remote=registry.remote_name,
         )

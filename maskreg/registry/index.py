@@ -182,7 +182,7 @@ class Index:
     def number(self, ref: Ref) -> int:
         """Number of the entry of a tag that a local catalog knows; 0 when there is none, or no usable catalog.
 
-        Nothing is filled or repaired: this looks, with any catalog.
+        Nothing is filled or repaired: this only looks.
         """
         rows = "SELECT n FROM refs, filled WHERE source = ? AND project = ? AND name = ? AND tag = ?"
         found = self._read(rows, self._uuid(), ref.project, ref.name, ref.tag)

@@ -242,7 +242,7 @@ class KeyLog:
     def create(self, document: KeyDocument) -> None:
         """Write the next document of a project."""
         self._store.create(document_key(document.project, document.n), document.to_bytes())
-        # The answer can be lost, or another writer was first: what is stored counts.
+        # The answer might be lost, or another writer might have been first: what is stored counts.
         stored = self.read(document.project, document.n)
         if stored is None or stored.id != document.id:
             winner = f"{stored.by} gave it {stored.key.short}" if stored else "it is not there"

@@ -335,7 +335,7 @@ class Run:
             begun = clocks()
             self._store.put(self._key, self._data)
             age = _seconds_since(self._renewed)
-            # An answer that came too late renews nothing: a client can have lifted the markers before it.
+            # An answer that came too late renews nothing: a client might have lifted the markers before it.
             if age <= LIFE.total_seconds() / 2:
                 self._renewed = begun
         self._lapsed = self._lapsed or age > LIFE.total_seconds() / 2

@@ -182,7 +182,7 @@ class S3Store(Store):
         """What a request of the client returns; one that is answered with 409, or in part, is made again.
 
         409 means that the service is at work on the same key or bucket. What two writers of one key get is up to the
-        service: some answer 409 to the one that comes second, though the first can yet fail.
+        service: some answer 409 to the one that comes second, though the first can still fail.
         """
         for attempt in range(1, self._attempts + 1):
             with self._errors(operation, key):

@@ -210,7 +210,7 @@ def _measured(merger: SpanMerger, span: Span, tiles: _Tiles) -> Sums:
 
 
 def _begun(merger: SpanMerger, upper: Counts) -> list[Search]:
-    # Bin 0 has the zeros; a spread below 2^-133 counts as one.
+    # Bin 0 has the zeros; a spread below 2^-133 counts as 0.
     numel = upper[0, 1:].sum() if merger.method.spread else upper[0].sum()
     ranks = merger.method.ranks(int(numel), merger.recipe.settings)
     return [Search.begin(order, rank, counts) for order, counts in enumerate(upper) for rank in ranks]

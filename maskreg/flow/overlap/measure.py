@@ -1,7 +1,7 @@
 """The overlap of masks, beside chance and beside what bf16 rounding alone would give two updates.
 
 Counts of tensors (:mod:`maskreg.flow.overlap.counting`) add up to the figures of roles, layers and the whole. Beside
-them stands why two masks are alike apart from training: one of them is, holds, or was made from the other.
+them stands why two masks are alike for another reason than training: one is, holds, or was made from the other.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _RELATED = 60
 """Names of one source, the newest, among which an artifact's descendants are looked for."""
 
 _MANY_LAYERS = 24
-"""Layers from which on a picture is shown above the table of their figures: the table is longer than a screen."""
+"""With more layers a picture is shown above the table of their figures, which is longer than a screen."""
 
 _TURNS = threading.BoundedSemaphore(4)
 """Files that one process makes and sends at a time."""

@@ -33,7 +33,7 @@ DELTAS = 200
 """Deltas among which a page looks for runs at a time."""
 
 _PAGES = 5
-"""How often it looks until it has found one."""
+"""How often it looks, at most, before it has found one."""
 
 VERSIONS = 48
 """Versions of a run on a page."""

@@ -103,7 +103,7 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
         """Say in the fields of :class:`InitInfo` which run the server follows: its workers begin to fetch.
 
         Raises:
-            UsageError: a wrong field; a model that is quantized or in another dtype than its checkpoint.
+            UsageError: a wrong field, or a model that :func:`check_served` refuses.
         """
         with self._answering():
             self._together(lambda: self._begin(_parsed(init_info)))

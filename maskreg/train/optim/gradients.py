@@ -70,7 +70,7 @@ class PackedGradient(torch.Tensor):
         shape: torch.Size | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Take entries that are packed already; ``like`` is the local part of the parameter, whose dtype is usual."""
+        """Take packed entries; ``like`` is the local part of the parameter, and has the dtype if none is given."""
         self.entries = entries
         self.bits = bits
         self._backend = backend
@@ -142,7 +142,8 @@ def _written(operation: Any, args: tuple[Any, ...]) -> list[Any]:
     declared = zip(operation._schema.arguments, args, strict=False)
     written = [arg for argument, arg in declared if argument.alias_info is not None and argument.alias_info.is_write]
     if operation.namespace == "c10d":
-        written = [args[0]]  # whose schema does not tell
+        # Their schemas do not tell: what is reduced or received comes first.
+        written = [args[0]]
     return [*written, *_of_lists(tuple(written))]
 
 

@@ -98,7 +98,7 @@ def verify(source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Prog
         raise PairMismatchError(
             f"{outside.total():,} coordinates outside the mask have other bits than in the source, in {named}",
             tuple(name for name, wrong in outside.items() if wrong),
-            hint="keep the run's folder and report this: no step must change them",
+            hint="keep the run's folder and report this: no step should change them",
         )
     numel, trained = _sizes(source, mask)
     return {
