@@ -126,7 +126,7 @@ def do_there(output: Output, kind: str, remote: str, request: Mapping[str, Any],
     job = verbs.jobs.submit(kind, remote, workspace=space, **request)
     if not here["wait"]:
         output.answer(job)
-        output.note(f"submitted to {job.remote}; follow it: maskreg jobs show {job.id} --wait{_on(job)}")
+        output.note(f"submitted to {job.remote}; wait for it: maskreg jobs show {job.id} --wait{_on(job)}")
         output.value(job.id)
         return
     output.note(f"job {job.id} on {job.remote}: {job.kind}, {job.output}")
@@ -139,7 +139,7 @@ def wait_for(output: Output, space: Workspace, job: verbs.jobs.RemoteJob) -> ver
         with output.progress() as progress:
             return verbs.jobs.wait(job.id, job.remote, progress=progress, workspace=space)
     except KeyboardInterrupt:
-        output.note(f"job {job.id} goes on; follow it: maskreg jobs show {job.id} --wait{_on(job)}")
+        output.note(f"job {job.id} goes on; wait for it: maskreg jobs show {job.id} --wait{_on(job)}")
         output.note(f"  or stop it: maskreg jobs cancel {job.id}{_on(job)}")
         raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -119,6 +120,17 @@ class Ref:
         if self.tag != DEFAULT_TAG:
             text += f":{self.tag}"
         return f"{text}@{self.digest}" if self.digest else text
+
+
+def check_project(name: str) -> str:
+    """The name of a project, checked."""
+    with suppress(BadRefError):
+        if Ref.parse(f"{name}/name").project == name:
+            return name
+    raise BadRefError(
+        f"{_shown(name)} is not a project",
+        hint="write lower-case letters and digits, joined by '.', '_' or '-', as in team-a",
+    )
 
 
 @dataclass(frozen=True)

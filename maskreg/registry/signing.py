@@ -9,16 +9,14 @@ from typing import Literal, TypeAlias
 
 from maskreg.digest import Digest
 from maskreg.errors import (
-    BadRefError,
     CorruptError,
     DataError,
     MaskregError,
     NotAllowedError,
     NotFoundError,
     UntrustedError,
-    UsageError,
 )
-from maskreg.ref import Ref
+from maskreg.ref import Ref, check_project
 from maskreg.registry.keys import MAX_SKEW, KeyDocument
 from maskreg.registry.registry import Registry
 from maskreg.result import Result
@@ -91,16 +89,6 @@ class Signatures(Result):
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
         return {**super().to_json(), "ok": self.ok}
-
-
-def check_project(project: str) -> str:
-    """A project's name, when it is one."""
-    try:
-        if Ref.parse(f"{project}/name").project == project:
-            return project
-    except BadRefError:
-        pass
-    raise UsageError(f"{project!r} is not a project", hint="write it as in references, such as team")
 
 
 def create_key(

@@ -21,11 +21,10 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from maskreg.errors import NotAllowedError, NotFoundError, UsageError
-from maskreg.ref import printable
+from maskreg.ref import check_project, printable
 from maskreg.service.auth.database import AuditRow, GrantRow, PrincipalRow, ProjectRow, SessionRow, TokenRow
 from maskreg.service.auth.identity import grants_of
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Project, Role
-from maskreg.workspace.verbs.accounts import check_project
 
 _MAX_NAME = 128
 

@@ -19,10 +19,10 @@ from types import EllipsisType
 from sqlalchemy import Connection, delete, select, update
 
 from maskreg.errors import NotAllowedError, NotFoundError, OutputExistsError
+from maskreg.ref import check_project
 from maskreg.service.auth import changes
 from maskreg.service.auth.database import GrantRow, PrincipalRow, ProjectRow, Tables
 from maskreg.service.auth.roles import SYSTEM, Member, Principal, Project, Role, name_of
-from maskreg.workspace.verbs.accounts import check_project
 
 
 class Projects(Tables):

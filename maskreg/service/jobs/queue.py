@@ -105,7 +105,7 @@ class JobQueue:
             same = select(JobRow.id).where(own, live, JobRow.kind == new.kind, JobRow.output == new.output)
             if twin := connection.execute(same).scalar():
                 raise ConflictError(
-                    f"job {twin} makes {new.output} already", hint="follow it, cancel it, or choose another output"
+                    f"job {twin} makes {new.output} already", hint="wait for it, cancel it, or choose another output"
                 )
             if _count(connection, own, JobRow.state == JobState.QUEUED) >= MOST_WAITING:
                 raise QueueFullError(new.project, MOST_WAITING)

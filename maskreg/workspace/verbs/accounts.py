@@ -11,8 +11,8 @@ from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from maskreg.document import checked
-from maskreg.errors import BadRefError, ConfigError, UnavailableError, UsageError
-from maskreg.ref import Ref
+from maskreg.errors import ConfigError, UnavailableError, UsageError
+from maskreg.ref import check_project
 from maskreg.result import Result
 from maskreg.settings import Settings
 from maskreg.settings.credentials import VARIABLE, check_token, forget, known_services, remember, service_url
@@ -205,13 +205,6 @@ def revoke_token(token: str, *, server: str | None = None, workspace: Workspace 
     """
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
         return _read(service, Token, service.call("DELETE", f"/tokens/{quote(token, safe='')}"))
-
-
-def check_project(name: str) -> str:
-    """The name of a project, checked."""
-    if "/" in name or Ref.parse(f"{name}/a").project != name:
-        raise BadRefError(f"{name!r} is not a project", hint="write lower-case letters and digits, as in team-a")
-    return name
 
 
 def _quoted(project: str) -> str:
