@@ -214,6 +214,7 @@ def test_code_of_the_artifact_is_written_only_on_request(tmp_path: Path) -> None
     assert (tmp_path / "out" / "config.json").read_bytes() == (source / "config.json").read_bytes()
     assert not (tmp_path / "out" / "added.py").exists()
     assert (tmp_path / "out" / "chat_template.jinja").read_text() == "{{ messages }}"
+    assert len(done.notes) == 2
     done = apply(artifact, open_checkpoint(source), tmp_path / "whole", with_code=True)
     assert (done.code_left_out, done.code_files) == ((), ("added.py", "config.json", "modeling_x.py", "own.py"))
     (target / "README.txt").write_text("kept")
