@@ -233,7 +233,7 @@ def quota_of_model(spec: BaselineSpec, numel: int, nnz: int) -> Quota:
     if not 0 < size <= nnz:
         raise UsageError(
             f"a subset of density {spec.density} has {counted(size, 'coordinate')}, but the mask {nnz:,}",
-            hint="give the mask's own density at most",
+            hint="give at most the density of the mask",
             options={"density": _rounded_down(nnz / numel)},
         )
     return Quota.by_class(np.array([numel - nnz, nnz]), np.array([0, size]))

@@ -152,7 +152,8 @@ def _selected(artifact: Artifact, rows: Sequence[TensorRow], recipe: Mapping[str
     selection = Selection.parse(recipe["selection"]["roles"], recipe["selection"]["layers"])
     if selection:
         numel = sum(row.numel for row in rows)
-        yield (f"measured is {selection} alone: {counted(numel, 'coordinate')} of {artifact.manifest.totals.numel:,}")
+        total = artifact.manifest.totals.numel
+        yield f"the figures are of {selection} alone: {counted(numel, 'coordinate')} of {total:,}"
 
 
 def _notes(rows: Sequence[TensorRow], left_out: Sequence[str], recipe: Mapping[str, Any]) -> Iterable[str]:
