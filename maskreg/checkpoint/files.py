@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import stat
 import weakref
 from collections.abc import Iterator, Mapping
@@ -130,7 +131,7 @@ def reading(path: Location) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError(f"{path}: a file of the checkpoint is missing") from error
     except PermissionError as error:
-        raise NotAllowedError(f"{path}: not allowed to read it", hint=f"ls -l {path}") from error
+        raise NotAllowedError(f"{path}: not allowed to read it", hint=f"ls -l {shlex.quote(str(path))}") from error
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.ELOOP):
             raise FormatError(f"{path}: not a regular file") from error

@@ -36,6 +36,7 @@ folder, and nothing that copies it object by object, can pass a private key on.
 from __future__ import annotations
 
 import re
+import shlex
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -372,9 +373,9 @@ class PrivateKeys:
         except FileNotFoundError:
             return None
         except PermissionError as error:
-            raise RefusedError(f"{path}: {error.strerror}", hint=f"ls -l {path}") from error
+            raise RefusedError(f"{path}: {error.strerror}", hint=f"ls -l {shlex.quote(str(path))}") from error
         if mode & 0o077:
-            raise RefusedError(f"{path}: others can read this private key", hint=f"chmod 600 {path}")
+            raise RefusedError(f"{path}: others can read this private key", hint=f"chmod 600 {shlex.quote(str(path))}")
         if private.key != key:
             raise FormatError(f"{path}: the private key of {private.key.short}, and not of {key.short}")
         return private

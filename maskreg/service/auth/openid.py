@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,7 +52,7 @@ def client_secret(env: Mapping[str, str] = os.environ) -> str:
     try:
         with path.open() as file:
             if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise NotAllowedError(f"{path}: others can read it", hint=f"chmod 600 {path}")
+                raise NotAllowedError(f"{path}: others can read it", hint=f"chmod 600 {shlex.quote(str(path))}")
             return file.read(4096).strip()
     except NotAllowedError:
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -176,7 +177,7 @@ def import_(path: str | Path, *, workspace: Workspace | None = None) -> KeyFile:
         except (FileNotFoundError, IsADirectoryError) as error:
             raise NotFoundError(f"there is no file {path}", key_file=path) from error
         except PermissionError as error:
-            raise NotAllowedError(f"{path}: {error.strerror}", hint=f"ls -l {path}") from error
+            raise NotAllowedError(f"{path}: {error.strerror}", hint=f"ls -l {shlex.quote(str(path))}") from error
         return KeyFile(private.key, PrivateKeys(space.settings.home).add(private))
 
 
