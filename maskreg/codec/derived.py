@@ -85,7 +85,7 @@ def decode_derived(head: Head, block: Block, source: Codes, decode: Decode) -> C
     if not column < width <= n or not 0 < size <= len(view) - start:
         raise CorruptError("block", "its header is invalid")
     gaps = np.frombuffer(view, np.uint8, size, start).astype(np.int64)
-    # Each byte passes over so many rows, and all but a skip then over the row that they list.
+    # A byte is how many rows to pass over, and all but a skip list the row that comes then.
     rows = np.cumsum(gaps + (gaps < _SKIP))[gaps < _SKIP] - 1
     changing = np.zeros(rows_of(Grid(width, column), n), np.bool_)
     if gaps[-1] == _SKIP or rows[-1] >= changing.size:

@@ -142,7 +142,7 @@ def choose(source: Codes, target: Codes | Movers, grid: Grid) -> Choice:
     rows, columns = count_lines(n, movers, grid)
     price = _SCALE_BITS * (rows.size + columns.size) << LOGARITHM_BITS
     lines = min(rows.size, columns.size) >= MIN_LINE and gain_of_lines(rows) + gain_of_lines(columns) > price
-    # Only for small blocks, whose border is another one: in a large block so many movers are past it already.
+    # Small blocks have another border than FEW: a large block with so many movers was answered above.
     enough = FEW * moved > n and moved >= MIN_MOVED * (rows.size + columns.size)
     changing = rows > 0
     few_rows = _FEW_ROWS * np.count_nonzero(changing) <= min(rows.size, moved)
@@ -356,7 +356,7 @@ class _Encoder:
     def __init__(self, context: Codes, values: Codes, grid: Grid, *, lines: bool = False) -> None:
         self._context, self._values, self._lines = context, values, lines
         n = values.size
-        # The header has 32 bits for the width; a row that is wider is all of the block anyway.
+        # The header has 32 bits for the width; a block is only a part of a wider row.
         self._grid = grid if 0 < grid.width < 1 << 32 else Grid(n, 0)
         self._plans = 0
         self._tokens = _BUFFERS.array("tokens", n, np.uint8)
