@@ -5,7 +5,7 @@ In memory, the state of one parameter covers its local part::
     step     fp32, 0-D
     mask     uint8 [16], fingerprint of the whole mask
     master   fp32 [nnz here], of weights narrower than fp32
-    exp_avg, exp_avg_sq, fp32 [nnz here], or what another optimizer keeps
+    exp_avg, exp_avg_sq, fp32 or bf16 [nnz here], or what another optimizer keeps
 
 Saved, every vector is in the order of the whole mask, ``[nnz]``; for sharded parameters as a DTensor in even chunks,
 which checkpoints know how to gather, split again and load.
@@ -155,13 +155,27 @@ OF_BLOCKS = "."
 """In keys of tensors that are quantized in blocks. All others with a dimension are packed vectors."""
 
 
-def begin_state(item: MaskedParameter, state: dict[str, Any], vectors: Iterable[str]) -> None:
-    """Add what is missing of the state of a parameter, as zeros."""
+def begin_state(item: MaskedParameter, state: dict[str, Any], vectors: Iterable[str], dtype: torch.dtype) -> None:
+    """Add what is missing of the state of a parameter, as zeros; the vectors in a dtype."""
     if "step" not in state:
         state["step"] = torch.zeros((), dtype=torch.float32)
     for key in vectors:
         if key not in state:
-            state[key] = torch.zeros(item.bits.nnz, dtype=torch.float32, device=item.weights.device)
+            state[key] = torch.zeros(item.bits.nnz, dtype=dtype, device=item.weights.device)
+
+
+def dithered(values: torch.Tensor, number: int) -> torch.Tensor:
+    """fp32 values as bf16, rounded up or down so that over many steps their mean stays; ``number`` is the step's.
+
+    Rounded to the nearest, a second moment would not move, because a step changes it by less than half the distance of
+    two bf16 numbers. What is added here to the 16 bits that bf16 drops is a hash of the value and the step, so that any
+    number of processes and a resumed run round alike.
+    """
+    bits, offset = values.view(torch.int32), (number * 0x85EBCA6B + 2**31) % 2**32 - 2**31
+    mixed = bits.mul(0x9E3779B1 - 2**32).add_(offset)
+    mixed = mixed.bitwise_xor_(mixed >> 15).mul_(0x2C1B3C6D).bitwise_right_shift_(16).bitwise_and_(0xFFFF)
+    rounded = mixed.add_(bits).bitwise_and_(-0x10000).view(torch.float32)
+    return torch.where(values.isfinite(), rounded, values).bfloat16()
 
 
 def begin_master(item: MaskedParameter, state: dict[str, Any], weights: torch.Tensor, backend: Backend) -> None:

@@ -51,11 +51,11 @@ FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 def shards_train_as_one(folder: Path) -> None:
     """FSDP2, some parameters over their second dimension: weights, norms and state equal one process's."""
-    for dtype in (torch.bfloat16, torch.float32):
+    for dtype, moments in product((torch.bfloat16, torch.float32), ("fp32", "bf16")):
         net = sharded(dtype)
-        optimizer = make(net)
+        optimizer = make(net, moments=moments)
         train(net, optimizer)
-        as_alone(net, optimizer, dtype)
+        as_alone(net, optimizer, dtype, moments=moments)
 
 
 def changes_applied_to_a_stale_copy(folder: Path) -> None:

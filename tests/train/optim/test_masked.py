@@ -19,6 +19,7 @@ from maskreg.train.optim.gradients import PackedGradient
 from tests.train.optim.training import KINDS, masked, model, run
 
 NADAM = partial(Masked, optimizer=torch.optim.NAdam)
+BF16 = partial(MaskedAdamW, moments="bf16")
 SGD = partial(Masked, optimizer=torch.optim.SGD)
 
 
@@ -97,6 +98,21 @@ def test_state_is_packed() -> None:
         sizes = {key: tuple(value.shape) for key, value in optimizer.state[p].items()}
         packed = (mask[name].nnz,)
         assert sizes == {"step": (), "mask": (16,), "exp_avg": packed, "exp_avg_sq": packed, "master": packed}
+
+
+def test_bf16_moments_fade_as_those_of_fp32_do() -> None:
+    weights = torch.nn.Parameter(torch.ones(4096))
+    mask = masked(torch.nn.ParameterDict({"w": weights}), 1.0)
+    optimizer = BF16([("w", weights)], lr=0.0, mask=mask)
+    for step in range(500):
+        weights.grad = torch.linspace(1, 2, 4096) * (step == 0)
+        optimizer.step()
+    state = optimizer.state[weights]
+    assert state["exp_avg"].dtype == state["exp_avg_sq"].dtype == torch.bfloat16
+    exact = torch.linspace(1, 2, 4096).square() * 1e-3 * 0.999**499
+    assert float((state["exp_avg_sq"].float() / exact).mean()) == pytest.approx(1, abs=1e-2)
+    with pytest.raises(UsageError):
+        BF16([("w", weights)], mask=mask, moments="fp16")  # type: ignore[arg-type]
 
 
 def test_packed_gradients_accumulate_in_fp32_and_free_dense_ones() -> None:
@@ -227,7 +243,7 @@ def test_complex_parameters_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["dense", "packed"])
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])  # noqa: S301
-@pytest.mark.parametrize(("maker", "steps"), [(MaskedAdamW, 0), (MaskedAdamW, 2), (NADAM, 2)])
+@pytest.mark.parametrize(("maker", "steps"), [(MaskedAdamW, 0), (BF16, 2), (MaskedAdamW, 2), (NADAM, 2)])
 def test_a_copy_goes_on_alone_where_the_original_would(
     kind: str, copied: Callable[..., Any], maker: Callable[..., MaskedOptimizer], steps: int
 ) -> None:

@@ -14,6 +14,7 @@ from tests.train.optim.training import masked, model, run
 
 MAKERS: list[tuple[Callable[..., MaskedOptimizer], dict[str, Any]]] = [
     (MaskedAdamW, {}),
+    (MaskedAdamW, {"moments": "bf16"}),
     (Masked, {"optimizer": torch.optim.SGD, "momentum": 0.9}),
     (Masked, {"optimizer": torch.optim.NAdam}),
 ]

@@ -126,9 +126,9 @@ def frozen_kept(net: torch.nn.Module, dtype: torch.dtype = torch.bfloat16) -> No
     assert moved
 
 
-def as_alone(net: torch.nn.Module, optimizer: MaskedAdamW, dtype: torch.dtype = torch.bfloat16) -> None:
+def as_alone(net: torch.nn.Module, optimizer: MaskedAdamW, dtype: torch.dtype = torch.bfloat16, **options: Any) -> None:
     """One process alone gives the same weights, norm and state."""
-    expected, reference = alone(dtype=dtype)
+    expected, reference = alone(dtype=dtype, **options)
     same(weights(net), weights(expected))
     frozen_kept(net, dtype)
     assert optimizer.grad_norm is not None and torch.equal(optimizer.grad_norm, reference.grad_norm)  # type: ignore[arg-type]
