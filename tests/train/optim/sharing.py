@@ -28,7 +28,6 @@ from maskreg.train.optim.gradients import PackedGradient
 from tests.train.optim.quantizing import QuantizedMomentum
 from tests.train.optim.world import (  # fmt: skip
     ADAMW,
-    IN_ALL,
     SAVED_AT,
     Net,
     alone,
@@ -79,23 +78,6 @@ def changes_applied_to_a_stale_copy(folder: Path) -> None:
         assert 0 < counts[-1] < nnz or stale["one"].dtype == torch.float32
     with pytest.raises(UsageError):
         changed(torch.optim.SGD([torch.ones(1)], lr=1.0))
-
-
-def hybrid_shards_train_as_one(folder: Path) -> None:
-    """HSDP: replicas count once in the norm."""
-    world = dist.get_world_size()
-    for shape in {(world, 1), (1, world), (2, world // 2)} if world % 2 == 0 else {(world, 1), (1, world)}:
-        net = sharded(mesh=mesh(*shape))
-        optimizer = make(net)
-        train(net, optimizer)
-        as_alone(net, optimizer)
-        state = optimizer.state_dict()
-        again = sharded(mesh=mesh(*shape))
-        other = make(again)
-        other.load_state_dict(state)
-        put_gradients(again, 1)
-        other.step()
-        assert other.state_dict()["state"][0]["step"] == IN_ALL + 1
 
 
 def uneven_shards_of_later_dimensions(folder: Path) -> None:
@@ -246,53 +228,42 @@ def other_layouts_are_refused_by_name(folder: Path) -> None:
             layout_of("w", deep)
 
 
-def shards_over_two_dimensions_train_as_one(folder: Path) -> None:
-    """FSDP2 over tensor parallel: rows, columns, and rows of rows."""
-    reference = alone()[1]
-    over = mesh(2, 2)
-    states: list[dict[str, Any]] = []
-    for _ in range(2):
-        net = Net()
-        for number, (name, p) in enumerate(list(net.named_parameters())):
-            if p.dim() > 1:
-                placed = distribute_tensor(p.detach(), over["shard"], [Shard(number % 2)])
-                net.register_parameter(name, torch.nn.Parameter(placed))
-        fully_shard(net, mesh=over["replicate"])
-        optimizer = make(net)
-        if states:
-            optimizer.load_state_dict(states[0])
-            assert optimizer.state_dict()["state"].keys() == states[0]["state"].keys()
-            same_state(optimizer.state_dict()["state"], reference.state_dict()["state"])
-            return
+def tensor_parallel() -> Net:
+    """FSDP2 over it: rows, columns, and rows of rows."""
+    net, over = Net(), mesh(2, 2)
+    for number, (name, p) in enumerate(list(net.named_parameters())):
+        if p.dim() > 1:
+            placed = distribute_tensor(p.detach(), over["shard"], [Shard(number % 2)])
+            net.register_parameter(name, torch.nn.Parameter(placed))
+    fully_shard(net, mesh=over["replicate"])
+    return net
+
+
+def expert_parallel(others: str) -> Net:
+    """Stacked experts over a mesh of their own."""
+    net, world = Net(), dist.get_world_size()
+    placed = distribute_tensor(net.get_parameter("cube").detach(), mesh(world // 2, 2), [Shard(1), Shard(0)])
+    net.register_parameter("cube", torch.nn.Parameter(placed))
+    if others == "sharded":
+        fully_shard(net, mesh=mesh(world), ignored_params={net.get_parameter("cube")})
+    return net
+
+
+def each_layout_trains_as_one(folder: Path) -> None:
+    """To the bit, saved and loaded too. Of HSDP, replicas count once in the norm."""
+    world = dist.get_world_size()
+    makers: list[Callable[[], Net]] = [tensor_parallel] if world == 4 else []
+    makers += [partial(sharded, mesh=mesh(*shape)) for shape in ((world, 1), (1, world), (2, world // 2))]
+    makers += [partial(expert_parallel, others) for others in ("replicated", "sharded")]
+    for number, maker in enumerate(makers):
+        (net, optimizer), (again, other) = ((net, make(net)) for net in (maker(), maker()))
         train(net, optimizer)
         as_alone(net, optimizer)
-        states.append(optimizer.state_dict())
-
-
-def experts_train_as_one(folder: Path) -> None:
-    """Stacked experts over a mesh of their own, the rest replicated or sharded: trained, saved, loaded to the bit."""
-    world = dist.get_world_size()
-    over = mesh(world // 2, 2)
-    for others in ("replicated", "sharded"):
-        state: dict[str, Any] = {}
-        for _ in ("saved", "loaded"):
-            net = Net()
-            net.cube = torch.nn.Parameter(distribute_tensor(net.cube.data, over, [Shard(1), Shard(0)]))  # type: ignore[arg-type]
-            if others == "sharded":
-                fully_shard(net, mesh=mesh(world), ignored_params={net.cube})
-            optimizer = make(net)
-            if state:
-                load(state, checkpoint_id=folder / f"experts-{world}-{others}")
-                set_optimizer_state_dict(net, optimizer, state["optim"])
-                same_state(optimizer.state_dict()["state"], alone()[1].state_dict()["state"])
-            else:
-                train(net, optimizer)
-                as_alone(net, optimizer)
-                state = {"optim": get_optimizer_state_dict(net, optimizer)}
-                save_parts(state, checkpoint_id=folder / f"experts-{world}-{others}")
-                for own in state["optim"]["state"].values():
-                    for value in own.values():
-                        local_of(value).zero_()
+        save_parts({"optim": get_optimizer_state_dict(net, optimizer)}, checkpoint_id=folder / f"{world}-{number}")
+        state: dict[str, Any] = {"optim": get_optimizer_state_dict(again, other)}
+        load(state, checkpoint_id=folder / f"{world}-{number}")
+        set_optimizer_state_dict(again, other, state["optim"])
+        same_state(other.state_dict()["state"], alone()[1].state_dict()["state"])
 
 
 def gradients_in_another_layout(folder: Path) -> None:

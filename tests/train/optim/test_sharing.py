@@ -12,11 +12,11 @@ import pytest
 from tests.repository import ROOT
 
 SHARDED = [
-    "shards_train_as_one", "changes_applied_to_a_stale_copy", "hybrid_shards_train_as_one",
+    "shards_train_as_one", "changes_applied_to_a_stale_copy", "each_layout_trains_as_one",
     "uneven_shards_of_later_dimensions",
     "real_gradients_dense_and_packed", "parameters_that_sharding_replaced", "names_from_the_first_forward",
     "gradients_in_another_layout", "other_optimizers", "loaded_weights_stay",
-    "packed_shards_are_clipped_by_others", "quantized_state", "experts_train_as_one",
+    "packed_shards_are_clipped_by_others", "quantized_state",
     "replicas_that_a_later_hook_reduces",
 ]  # fmt: skip
 
@@ -29,12 +29,9 @@ CHECKS = {
     "2": [*SHARDED, "sharded_as_accelerate_does", "replicas_of_ddp", "other_layouts_are_refused_by_name", "save"],
     "1": ["resume_from_a_whole_file", "resume_from_parts"],
     "3": ["uneven_shards_of_later_dimensions", *RESUMES],
-    "4": [
-        "hybrid_shards_train_as_one", "shards_over_two_dimensions_train_as_one", "experts_train_as_one",
-        "other_layouts_are_refused_by_name",
-    ],
+    "4": ["each_layout_trains_as_one", "other_layouts_are_refused_by_name"],
     "2 others": ["resume_each_from_its_own_file", "share_of_another_process"],
-}  # fmt: skip
+}
 """By number of processes, in the order in which they run: two save what the others resume."""
 
 
