@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from tests.pages import Block, commands
+
 PAGES = ("tutorial", *(f"how-to/{name}" for name in ("own-run", "follow", "compare", "merge", "retrain")))
 """Pages that have a notebook beside them."""
 
@@ -22,7 +24,6 @@ The first two cells make the updates that the others use, in the folder `noteboo
 _HOME = "export MASKREG_HOME=$PWD/notebook/registry MASKREG_CONFIG=$PWD/notebook/config.toml"
 
 _RUN = re.compile(r"(?<!-->\n)^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r"^\$ (.*(?:\n> .*)*)", re.MULTILINE)
 _RELATIVE = re.compile(r"(?<=\]\()(?!https?:|#)")
 _VARIABLE = re.compile(r"(\w+)=\$PWD/(\S+)")
 
@@ -47,13 +48,16 @@ def notebook(markdown: str, address: str) -> str:
 
 
 def _cells(kind: str, text: str) -> Iterator[str]:
-    lines = [text.strip()] if kind == "python" else ["%%bash"]
-    for command in _COMMAND.findall(text) if kind == "console" else ():
-        if command.startswith("export "):
+    if kind == "python":
+        yield text.strip()
+        return
+    lines = ["%%bash"]
+    for step in commands(Block(kind, text, "")):
+        if step.command.startswith("export "):
             # Each cell has a shell of its own, which inherits from the notebook alone.
-            values = (f"{name}=os.path.abspath({value!r})" for name, value in _VARIABLE.findall(command))
+            values = (f"{name}=os.path.abspath({value!r})" for name, value in _VARIABLE.findall(step.command))
             yield f"import os\n\nos.environ.update({', '.join(values)})"
         else:
-            lines.append(command.replace("\n> ", "\n"))
-    if lines != ["%%bash"]:
+            lines.append(step.command)
+    if lines[1:]:
         yield "\n".join(lines)
