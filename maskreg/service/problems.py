@@ -1,6 +1,6 @@
 """Errors as HTTP answers: ``application/problem+json`` (RFC 9457) with the codes of the command line.
 
-A database that is gone, a bucket that refuses the server, a full disk: none of it is the client's doing, and the next
+A database that is gone, a bucket that refuses the server, a full disk: a client has caused none of these, and the next
 step is not the client's to take. Clients hear which kind of fault it is, and the log says the rest::
 
     the log         postgresql+psycopg://maskreg@db:5432/maskreg does not answer: connection failed: …

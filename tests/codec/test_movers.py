@@ -34,7 +34,7 @@ Codes = npt.NDArray[np.uint16]
 
 
 def hazards_of(draw: np.random.Generator) -> Hazards:
-    """Any hazards, none of them 0, so that every move can be coded."""
+    """Hazards above 0, so that every move can be coded."""
     lowest, highest = sorted(draw.integers(0, MOST_INDEX + 1, 2).tolist())
     by_class = HAZARDS[draw.integers(lowest, highest + 1, CLASSES)]
     return Hazards(int(draw.integers(100, 125)), by_class, int(draw.choice([0, 112, 118, 256])))
