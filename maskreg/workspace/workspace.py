@@ -164,10 +164,14 @@ class Workspace(Closing):
         """
         if name not in self._remotes:
             chosen = self.settings.remote(name)
-            key = f"remotes.{chosen.name}.url"
-            origin = self.settings.origins.get(key)
-            with prefixed(f"{origin}: {key}: " if origin else "", ConfigError), stating(setting=key):
-                registry = self._open.enter_context(Registry.remote(chosen, self.settings))
+            origin = self.settings.origins.get(f"remotes.{chosen.name}.url")
+            with prefixed(f"{origin}: remotes.{chosen.name}: " if origin else "", ConfigError):
+                try:
+                    registry = self._open.enter_context(Registry.remote(chosen, self.settings))
+                except ConfigError as error:
+                    if "new_url" in error.facts:
+                        error.facts["setting"] = f"remotes.{chosen.name}.url"
+                    raise
             if registry.witness is not None:
                 registry.witness.note = self.note
             self._remotes[name] = registry
