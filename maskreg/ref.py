@@ -14,9 +14,11 @@ from maskreg.errors import BadRefError, FormatError, UsageError
 DEFAULT_PROJECT = "default"
 DEFAULT_TAG = "latest"
 
-_WORD = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+WORD = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+"""The grammar of a project, and of a name in it."""
+
 _REF = re.compile(
-    rf"(?:(?P<project>{_WORD})/)?(?P<name>{_WORD})"
+    rf"(?:(?P<project>{WORD})/)?(?P<name>{WORD})"
     r"(?::(?P<tag>[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}))?"
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )

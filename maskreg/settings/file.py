@@ -18,6 +18,7 @@ import platformdirs
 
 from maskreg.disk import replacing
 from maskreg.errors import ConfigError
+from maskreg.ref import WORD
 from maskreg.settings.remotes import REMOTE_KEYS, Remote, default_jobs, parse_name, parse_remote, unknown_remote
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
 
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-
-# As in references, which settings know nothing of.
-_PROJECT = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
-
 
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([KMGTkmgt]?)B?")
 
@@ -97,7 +94,7 @@ def parse_size(text: str, origin: str) -> int:
 def _projects(text: str, origin: str) -> tuple[str, ...]:
     projects = tuple(part.strip() for part in text.split(",") if part.strip())
     for project in projects:
-        if not _PROJECT.fullmatch(project):
+        if not re.fullmatch(WORD, project):
             raise ConfigError(f"{origin}: {project!r} is not a project", hint="write projects as in team,paper")
     return tuple(dict.fromkeys(projects))
 

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote
 
 from maskreg.errors import ConfigError
 from maskreg.parallel import available_cpus
+from maskreg.ref import WORD
 
 DEFAULT_JOBS = 8
 """Objects in transfer at the same time, by default."""
@@ -85,8 +86,7 @@ _OPTION_KEYS = tuple(f.name for f in fields(StoreOptions))
 REMOTE_KEYS = ("url", "catalog", *_OPTION_KEYS, "project_keys")
 """Keys of a remote's table in the configuration file."""
 
-# As in references and signatures, which settings know nothing of.
-_PROJECT_KEY = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*=ed25519:[0-9a-f]{64}")
+_PROJECT_KEY = re.compile(rf"{WORD}=ed25519:[0-9a-f]{{64}}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
