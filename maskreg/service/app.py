@@ -48,7 +48,7 @@ _PROBLEM: dict[str, Any] = {
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
         "code": {"type": "string", "description": "Stable identifier, for programs.", "examples": ["NOT_FOUND"]},
         "hint": {"type": "string", "description": "What helps; absent when nothing does."},
-        "next": {"type": "string", "description": "A request that tells more; absent when there is none."},
+        "see": {"type": "string", "description": "A request that tells more; absent when there is none."},
     },
 }
 

@@ -5,7 +5,7 @@ step is not the client's to take. Clients hear which kind of fault it is, and th
 
     the log         postgresql+psycopg://maskreg@db:5432/maskreg does not answer: connection failed: …
     the client      the server's store or database does not answer
-                    next: try again in a moment; the operator finds the reason in the server's log
+                    hint: try again in a moment; the operator finds the reason in the server's log
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def public_of(error: errors.MaskregError) -> errors.MaskregError:
     fault = next(_FAULTS[kind] for kind in type(error).__mro__ if kind in _FAULTS)
     if fault is None:
         return error
-    _log.error("%s", error, extra={"fields": {"next": error.hint, **errors.plain_facts(error.facts)}})
+    _log.error("%s", error, extra={"fields": {"hint": error.hint, **errors.plain_facts(error.facts)}})
     return fault
 
 
@@ -170,7 +170,7 @@ def problem(
     if hint:
         body["hint"] = hint
     if step:
-        body["next"] = step
+        body["see"] = step
     if identity := request_id():
         body["request_id"] = identity
     return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)

@@ -180,4 +180,4 @@ def test_of_an_absolute_path_only_the_last_name_is_shown(text: str, left: str) -
 
 def test_a_hint_names_no_path_and_a_request_is_beside_it() -> None:
     body = json.loads(bytes(problem_of(ConflictError("a is there", hint="see /srv/models/x", project="team")).body))
-    assert (body["hint"], body["next"]) == ("see x", "GET /api/v1/artifacts?project=team lists them")
+    assert (body["hint"], body["see"]) == ("see x", "GET /api/v1/artifacts?project=team lists them")
