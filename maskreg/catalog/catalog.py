@@ -340,16 +340,9 @@ def matches(connection: Connection, query: Query) -> list[SearchResult]:
     did not fill the limit.
     """
     results: list[SearchResult] = []
-    among: list[ColumnElement[bool]] = []
-    if len(query.projects or ()) > 1 and query.limit is not None and connection.dialect.name == "sqlite":
-        tags, names = select(func.count()).select_from(REFS), sorted(query.projects or ())
-        own = tags.where(REFS.c.project.in_(names))
-        # SQLite would read all tags of these projects to sort them; where they are most, the first in order suffice.
-        if connection.execute(select(8 * own.scalar_subquery() > tags.scalar_subquery())).scalar():
-            query, among = replace(query, projects=None), [_unindexed("project").in_(names)]
     for rows in _selects(query, connection.dialect.name):
         if query.limit is None or len(results) < query.limit:
-            results += map(result_of, connection.execute(rows.where(*among)).mappings())
+            results += map(result_of, connection.execute(rows).mappings())
     return results[: query.limit]
 
 
@@ -454,7 +447,9 @@ def _conditions(query: Query, dialect: str, below: str) -> Iterator[ColumnElemen
     for key, value in query.texts.items():
         yield by(key) == value
     if query.projects is not None:
-        yield by("project").in_(sorted(query.projects))
+        # SQLite would read all tags of several projects to sort them; the index of the order has the project, too.
+        several = len(query.projects) > 1 and query.limit is not None and dialect == "sqlite"
+        yield (_unindexed if several else by)("project").in_(sorted(query.projects))
     if query.hidden:
         yield REFS.c.project.not_in(sorted(query.hidden))
     for key, (low, high) in query.ranges.items():

@@ -95,7 +95,7 @@ def columns_in(table: str, *, keys: tuple[str, ...]) -> list[Any]:
             TYPES[column.type],
             key=column.name in keys,
             null=column.nullable,
-            index=column.name == "at" or (column.by not in ("", "pin") and column.name != "project"),
+            index=column.by not in ("", "pin") and column.name != "project",
         )
         for column in COLUMNS.values()
         if column.table == table
@@ -122,6 +122,7 @@ REFS = Table(
     _column("deleted", Boolean()),
     _column("words", _W),  # see maskreg.catalog.rows
     Index("ix_refs_project_at", "project", "at"),
+    Index("ix_refs_at_project", "at", "project"),  # of several projects: in order, without a look at each row
 )
 
 # One row: which store the index was filled from, written in the same transaction.

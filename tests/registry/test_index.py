@@ -181,7 +181,7 @@ def test_a_damaged_catalog_is_said_and_names_come_from_the_store(full: Path, tab
 
 
 def test_a_damaged_catalog_is_reported_and_not_repaired(full: Path) -> None:
-    data = spoiled(full, "ix_refs_at")
+    data = spoiled(full, "ix_refs_at_project")
     for _ in range(2):
         with new_local(full) as registry:
             (damage,) = verify(registry).damaged
@@ -192,7 +192,7 @@ def test_a_damaged_catalog_is_reported_and_not_repaired(full: Path) -> None:
 
 def test_a_rebuild_replaces_a_file_that_sqlite_cannot_trust(full: Path) -> None:
     expected, _ = listing(full)
-    data = spoiled(full, "ix_refs_at")
+    data = spoiled(full, "ix_refs_at_project")
     with new_local(full) as registry:
         rebuilt = registry.index.rebuild()
         assert Path(rebuilt.damaged_catalog).read_bytes() == data

@@ -206,8 +206,8 @@ class Page:
 def browse(query: Query, *, remote: str | None = None, workspace: Workspace | None = None) -> Page:
     """The results of a search behind a position, at most as many as the query's limit.
 
-    A page costs no more in a large registry than in a small one, because only the catalog is asked. Every result is on
-    one page, even if others are added or removed in the meantime, unless it moves in the order itself.
+    Only the catalog is asked; a page of the newest names takes as long in a large registry as in a small one. Every
+    result is on one page, even if others are added or removed in the meantime, unless it moves in the order itself.
 
     Args:
         query: what to look for. Its text can hold patterns of references, as for :func:`search`. Its limit is the size
