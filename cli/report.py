@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from maskreg.ref import Ref
+from maskreg.reports import FORMATS
 from maskreg.workspace import verbs
 
 from .command import Command, workspace
@@ -21,6 +22,7 @@ from .values import FILE, OUT, PAPER, REF, REFS, selecting
     example="""
     maskreg report qwen3-8b-opd -o report.html
     maskreg report qwen3-8b-opd --against qwen3-8b-rlvr --source ./Qwen3-8B -o report.html --plots figures
+    maskreg report qwen3-8b-opd --figure density -o density.pdf
     maskreg report seed-1 --against seed-2 --against seed-3 --role qkvo --layers 13 -o layer-13.html
     """,
 )
@@ -31,15 +33,17 @@ from .values import FILE, OUT, PAPER, REF, REFS, selecting
 @click.option("--trajectory", type=FILE, metavar="FILE", help="Output of analyze --trajectory --json.")
 @PAPER
 @selecting
-@click.option("-o", "--out", type=OUT, required=True, help="Page to write; missing folders are made.")
-@click.option("--plots", type=OUT, help="Folder for plots as SVG, PNG and PDF, and their tables as CSV and LaTeX.")
+@click.option("-o", "--out", type=OUT, required=True, help="Page or figure to write; missing folders are made.")
+@click.option("--figure", metavar="NAME", help="Write this figure of the page alone, such as density.")
+@click.option("--format", type=click.Choice(FORMATS), help="Of the figure [suffix of --out].")
+@click.option("--plots", type=OUT, help="Folder for all figures as SVG, PNG, PDF, CSV and LaTeX.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules or tensors.")
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--require-source", is_flag=True, help="Fail if the source is not found, instead of leaving figures out.")
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 @click.pass_obj
 def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any) -> None:
-    """Write one self-contained page about a mask.
+    """Write one self-contained page about a mask, or one of its figures.
 
     The page shows where the mask lies by layer, module and magnitude, beside what rounding alone would move; its
     overlap with other masks, beside every null; and the geometry of the update, if it was analyzed. Without --source,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskreg.analysis.comparison import Consensus
+from maskreg.analysis.comparison import Consensus, Intersection, PairOverlap
 from maskreg.analysis.pairwise import PairMatrix
+from maskreg.analysis.verdict import null_label
 from maskreg.flow.geometry.exponents import ByExponent
 from maskreg.reports.curve import RAISED, name_of, shown
 from maskreg.reports.geometry import Geometry, Point, Summary, Trajectory
+from maskreg.reports.ladder import rungs
 from maskreg.reports.modules import Grid
 from maskreg.words import interval, natural, percent, points, three_digits, whole
 
@@ -80,6 +83,32 @@ def consensus_numbers(consensus: Consensus) -> Numbers:
         for masks, (count, expected) in enumerate(zip(consensus.observed, consensus.expected, strict=True))
     )
     return Numbers(("in so many masks", "coordinates", "share", "independent masks", "share"), tuple(rows))
+
+
+def overlap_numbers(pair: PairOverlap) -> Numbers:
+    """What two masks share beside every null, as shares of the smaller mask."""
+    rows = (
+        (null_label(rung.null), percent(rung.share), interval((rung.low, rung.high)), "yes" if rung.decides else "no")
+        for rung in rungs(pair)
+    )
+    counts = pair.whole.counts
+    observed = ("observed", percent(counts.both / counts.most if counts.most else None), "", "")
+    return Numbers(("null", "of the smaller mask", "95 % of masks under it", "decides"), (*rows, observed))
+
+
+def intersection_numbers(names: Sequence[str], intersections: Sequence[Intersection]) -> Numbers:
+    """Coordinates by the masks that hold them and no others do, beside independent masks."""
+    total = sum(each.coordinates for each in intersections) or 1
+    rows = (
+        (
+            ", ".join(names[mask] for mask in each.masks),
+            whole(each.coordinates),
+            percent(each.coordinates / total),
+            whole(round(each.expected)),
+        )
+        for each in intersections
+    )
+    return Numbers(("in exactly these masks", "coordinates", "share of any", "independent masks"), tuple(rows))
 
 
 def magnitude_numbers(exponents: ByExponent) -> Numbers:

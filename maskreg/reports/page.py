@@ -25,7 +25,7 @@ from maskreg.reports.geometry import STABLE, Summary
 from maskreg.reports.heat import consensus_heat, headroom_map, heat_map
 from maskreg.reports.ladder import NOTE, document, ladder
 from maskreg.reports.modules import Grid
-from maskreg.reports.pictures import Plot, inline, svg
+from maskreg.reports.pictures import Element, Plot, inline, svg
 from maskreg.reports.templates import Definitions, render
 from maskreg.reports.theme import DARK, LIGHT
 from maskreg.reports.upset import upset
@@ -38,10 +38,17 @@ MOST_LADDERS = 8
 """Maximum number of masks whose overlap is drawn."""
 
 
-def elements_of(findings: Findings) -> dict[str, Markup]:
+def elements_of(findings: Findings) -> dict[str, Element]:
     """What is drawn in the page's own type: every overlap as a ladder, and intersections, by name; none empty."""
-    drawn = {f"overlap-{n}": ladder(each.overlap) for n, each in enumerate(findings.others[:MOST_LADDERS], start=1)}
-    return {name: each for name, each in {**drawn, "intersections": upset(findings.intersections)}.items() if each}
+    others, crossed = findings.others, findings.intersections
+    drawn = [
+        Element(f"overlap-{n}", ladder(each.overlap), tables.overlap_numbers(each.overlap))
+        for n, each in enumerate(others[:MOST_LADDERS], start=1)
+    ]
+    if crossed and findings.matrix:
+        numbers = tables.intersection_numbers(findings.matrix.names, crossed)
+        drawn.append(Element("intersections", upset(crossed), numbers))
+    return {each.name: each for each in drawn if each.drawn}
 
 
 def plots_of(findings: Findings) -> dict[str, Plot]:
@@ -122,8 +129,8 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
         contents=_contents(findings, plots),
         plots={name: _drawn(plot) for name, plot in plots.items()},
         elements={
-            name: (drawn, address("image/svg+xml", document(drawn, LIGHT).encode()))
-            for name, drawn in elements_of(findings).items()
+            name: (each.drawn, address("image/svg+xml", document(each.drawn, LIGHT).encode()))
+            for name, each in elements_of(findings).items()
         },
         note=NOTE,
         pairs=[(other.name, other.overlap) for other in findings.others],

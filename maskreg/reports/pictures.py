@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,19 @@ from maskreg.reports.numbers import Numbers
 from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Size, Theme, colored, style
 
 PNG_DPI = 200
+
+
+@dataclass(frozen=True)
+class Element:
+    """A picture in the page's own type, which is SVG and nothing else.
+
+    Attributes:
+        name: file name without suffix.
+    """
+
+    name: str
+    drawn: Markup
+    numbers: Numbers
 
 
 @dataclass(frozen=True)
@@ -63,22 +76,35 @@ def png(plot: Plot, theme: Theme) -> bytes:
     return buffer.getvalue()
 
 
-def export(plots: Iterable[Plot], elements: Mapping[str, Markup], folder: Path) -> list[Path]:
-    """Write every plot to a folder as SVG and PNG, light and dark, as PDF, CSV and LaTeX; elements as SVG.
+def writers(figure: Plot | Element) -> dict[str, Callable[[Theme], bytes]]:
+    """What makes each file that a figure can be: some of ``FORMATS``."""
+    tables: dict[str, Callable[[Theme], bytes]] = {
+        "csv": lambda _: figure.numbers.csv().encode(),
+        "tex": lambda _: figure.numbers.latex().encode(),
+    }
+    if isinstance(figure, Element):
+        return {"svg": lambda theme: document(figure.drawn, theme).encode(), **tables}
+    return {
+        "svg": lambda theme: svg(figure, theme).encode(),
+        "png": lambda theme: png(figure, theme),
+        "pdf": lambda _: pdf(figure),
+        **tables,
+    }
+
+
+def export(figures: Iterable[Plot | Element], folder: Path) -> list[Path]:
+    """Write every figure to a folder in all its formats, SVG and PNG light and dark.
 
     Returns:
         The files, in order.
     """
     pictures: dict[Path, bytes] = {}
-    for plot in plots:
-        for theme in THEMES:
-            vector = folder / f"{plot.name}-{theme.name}.svg"
-            pictures |= {vector: svg(plot, theme).encode(), vector.with_suffix(".png"): png(plot, theme)}
-        pictures[folder / f"{plot.name}.pdf"] = pdf(plot)
-        pictures[folder / f"{plot.name}.csv"] = plot.numbers.csv().encode()
-        pictures[folder / f"{plot.name}.tex"] = plot.numbers.latex().encode()
-    for name, element in elements.items():
-        pictures |= {folder / f"{name}-{theme.name}.svg": document(element, theme).encode() for theme in THEMES}
+    for figure in figures:
+        for suffix, write in writers(figure).items():
+            if suffix in ("svg", "png"):
+                pictures |= {folder / f"{figure.name}-{theme.name}.{suffix}": write(theme) for theme in THEMES}
+            else:
+                pictures[folder / f"{figure.name}.{suffix}"] = write(LIGHT)
     size = sum(map(len, pictures.values()))
     with filling(folder, size, what="the folder of plots", left="every file in it is whole"), creating(folder):
         folder.mkdir(parents=True, exist_ok=True)

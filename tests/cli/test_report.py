@@ -43,4 +43,14 @@ def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Pat
     run("report", REF, "--against", "nothing", "-o", page, status=66)
     run("report", REF, "-o", page, "--plots", pair[0] / "config.json", status=73)
     run("report", REF, "-o", page.with_suffix(".pdf"), status=2)
+    run("report", REF, "--figure", "density", "-o", page, status=2)
     assert list(folder.iterdir()) == []
+
+
+def test_one_figure_has_the_format_that_was_asked_for(run: Run, artifact: str, tmp_path: Path) -> None:
+    against = ("--against", REF, "--against", REF)
+    for name, last in (("overlap-1", "observed,100 %,,"), ("intersections", '"B, C"')):
+        run("report", REF, *against, "--figure", name, "-o", tmp_path / f"{name}.csv")
+        assert last in (tmp_path / f"{name}.csv").read_text().splitlines()[-1]
+    drawn = run("report", REF, "--figure", "density", "--format", "png", "-o", tmp_path / "density", "--json").json
+    assert Path(drawn["path"]).read_bytes().startswith(b"\x89PNG")

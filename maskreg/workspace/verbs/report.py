@@ -1,4 +1,4 @@
-"""Report: one self-contained page about a mask, and its plots as files."""
+"""Report: one self-contained page about a mask, or one of its figures as a file."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from maskreg.analysis.papers import TableBeside
     from maskreg.digest import Digest
     from maskreg.reports.findings import Findings
+    from maskreg.reports.pictures import Element, Plot
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Report(Result):
     Attributes:
         ref: what the mask is called.
         digest: the mask's artifact.
-        path: the page.
+        path: the page, or the figure.
         plots: the plots that were exported.
         answer: ``more``, ``not-more`` or ``open``: whether the mask is more than rounding.
         sentence: the same in a sentence.
@@ -78,12 +79,14 @@ def report(
     *,
     against: Sequence[ArtifactLike] = (),
     plots: str | Path | None = None,
+    figure: str | None = None,
+    format: str | None = None,
     force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
     **options: Unpack[ReportOptions],
 ) -> Report:
-    """Write a page about a mask: where it lies, beside what rounding alone would move, and what it shares.
+    """Write a page about a mask, or one figure: where it lies, beside what rounding would move, and what it shares.
 
     Needs the ``report`` extra. Without the source, the page leaves out what needs it. A selection of roles or
     layers does not change geometry, trajectory and tables of papers. Of three masks or more, the page maps the
@@ -92,16 +95,22 @@ def report(
     Args:
         against: other masks to compare it with; ``"team/run:step-*"`` stands for all tags that match it. Fifteen
             at most.
-        plots: a folder for every plot as SVG and PNG, light and dark, and as PDF, with its table as CSV and LaTeX; for
-            what masks share as SVG alone.
+        plots: a folder for every figure in all its formats, SVG and PNG light and dark.
+        figure: the one figure to write, instead of the page; the name of its files among ``plots``.
+        format: of the figure: ``svg``, ``png``, ``pdf``, or its numbers as ``csv`` or ``tex``. By default the suffix of
+            ``out``. What masks share is drawn as SVG alone.
     """
+    from maskreg.reports import FORMATS
     from maskreg.reports.findings import gather
     from maskreg.reports.page import elements_of, page, plots_of
     from maskreg.reports.pictures import export
     from maskreg.reports.theme import require_libraries
 
     require_libraries()
-    if Path(out).suffix.lower() not in ("", ".html", ".htm"):
+    format = format or Path(out).suffix.lower()[1:]
+    if figure and format not in FORMATS:
+        raise UsageError(f"a figure is no {format or 'file without a format'}", hint=f"choose {', '.join(FORMATS)}")
+    if not figure and format not in ("", "html", "htm"):
         raise UsageError(f"{out}: a report is a page of HTML", hint=f"write {Path(out).with_suffix('.html')}")
     if plots and Path(plots).absolute() == Path(out).absolute():
         raise UsageError(f"{plots} is the page already", hint="give the plots a folder of their own")
@@ -123,11 +132,25 @@ def report(
             findings = replace(counts, **shown)
             progress.start("draw the plots", 0)
             drawn = plots_of(findings)
-            written = page(findings, __version__, drawn).encode()
+            figures: dict[str, Plot | Element] = {**drawn, **elements_of(findings)}
+            written = _file(figures, figure, format) if figure else page(findings, __version__, drawn).encode()
             file.write(written)
             # Before the page appears: a folder that cannot be written leaves no page either.
-            exported = export(drawn.values(), elements_of(findings), Path(plots)) if plots else []
+            exported = export(figures.values(), Path(plots)) if plots else []
     return _result(findings, Path(out), exported)
+
+
+def _file(figures: Mapping[str, Plot | Element], name: str, format: str) -> bytes:
+    """One figure as a file."""
+    from maskreg.reports.pictures import writers
+    from maskreg.reports.theme import LIGHT
+
+    if name not in figures:
+        raise UsageError(f"this report has no figure {name!r}", hint=f"choose {', '.join(figures)}")
+    writing = writers(figures[name])
+    if format not in writing:
+        raise UsageError(f"{name} cannot be {format}", hint=f"choose {', '.join(writing)}")
+    return writing[format](LIGHT)
 
 
 def _result(findings: Findings, path: Path, plots: Sequence[Path]) -> Report:
