@@ -49,8 +49,8 @@ def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Pat
 
 def test_one_figure_has_the_format_that_was_asked_for(run: Run, artifact: str, tmp_path: Path) -> None:
     against = ("--against", REF, "--against", REF)
-    for name, last in (("overlap-1", "observed,100 %,,"), ("intersections", '"B, C"')):
+    for name, column in (("overlap-1", "null"), ("intersections", "in exactly these masks")):
         run("report", REF, *against, "--figure", name, "-o", tmp_path / f"{name}.csv")
-        assert last in (tmp_path / f"{name}.csv").read_text().splitlines()[-1]
+        assert (tmp_path / f"{name}.csv").read_text().startswith(column)
     drawn = run("report", REF, "--figure", "density", "--format", "png", "-o", tmp_path / "density", "--json").json
     assert Path(drawn["path"]).read_bytes().startswith(b"\x89PNG")
