@@ -57,7 +57,7 @@ def _has_remotes() -> bool:
 
 
 def _completed(facts: _Facts) -> str:
-    name = facts.get("ref") or f"@{facts.get('artifact') or 'DIGEST'}"
+    name = facts.get("ref") or f"@{facts['artifact']}"
     extract = "maskreg extract SOURCE TARGET --name NAME"
     steps = {"analysis": f"maskreg analyze {name}", "mask": f"maskreg squash {name} --name NAME", "delta": extract}
     return steps.get(facts["absent"], f"{extract} --reversible")
@@ -221,10 +221,8 @@ def _row(error: MaskregError) -> str:
 
 
 def _filled(row: _Row, facts: _Facts) -> str:
-    if callable(row):
-        return row(facts)
     try:
-        return row.format_map(facts)
+        return row(facts) if callable(row) else row.format_map(facts)
     except KeyError:
         return ""
 
@@ -284,8 +282,11 @@ def _without(arguments: tuple[str, ...], names: set[str], flags: set[str]) -> It
 
 def _spelled(options: Mapping[str, object], known: Mapping[str, click.Parameter]) -> Iterator[str]:
     for option, value in options.items():
-        names = known[option].opts if option in known else [f"--{option.replace('_', '-')}"]
-        values = [f"{key}={each}" for key, each in value.items()] if isinstance(value, Mapping) else [value]
+        param = known.get(option)
+        names = param.opts if param else [f"--{option.replace('_', '-')}"]
+        values: list[object] = [(param and param.metavar) or option.upper() if value is None else value]
+        if isinstance(value, Mapping):
+            values = [f"{key}={key.upper() if each is None else each}" for key, each in value.items()]
         for each in values:
             if each is not False:
                 yield max(names, key=len)

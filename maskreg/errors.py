@@ -57,7 +57,8 @@ class MaskregError(Exception):
         hint: what helps, in words that hold for every reader; can be empty.
         facts: what the error is about, by name: ``ref``, ``digest``, ``remote`` (empty for the local registry),
             ``part``, ``project``... Of a request that other options would mend, ``options`` has them by name:
-            ``{"force": True}``, or of a method's settings ``{"settings": {"k": 2}}``.
+            ``{"force": True}``, None for a value of the caller's choice, or of a method's settings
+            ``{"settings": {"k": 2}}``.
     """
 
     code = "ERROR"

@@ -19,7 +19,7 @@ import re
 import shlex
 import stat
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -319,6 +319,11 @@ def can_run_code(name: str, data: bytes, known: bytes | None = None) -> bool:
         return False
     named = _named(data)
     return bool(named) and (known is None or named != _named(known))
+
+
+def left_out_note(code: Iterable[str]) -> str:
+    """The remark about small files that were left out, as :func:`can_run_code` is true of them."""
+    return f"left out, because it can run code: {', '.join(code)}; the option 'with code' takes it along"
 
 
 def _named(data: bytes) -> list[Any]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+from maskreg.checkpoint.files import left_out_note
 from maskreg.checkpoint.output import PendingOutput
 from maskreg.checkpoint.plan import OutputPlan
 from maskreg.checkpoint.safetensors import build_shard
@@ -60,8 +61,7 @@ def values_written(
         names = ", ".join(sorted(update.files.written))
         notes.append(f"left out, for this output has no room for small files: {names}")
     if update.files.left_out:
-        names = ", ".join(update.files.left_out)
-        notes.append(f"left out, because it can run code: {names}; the option 'with code' takes it along")
+        notes.append(left_out_note(update.files.left_out))
     return Written(
         out=out,
         tensors=len(update.changed),

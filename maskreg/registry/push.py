@@ -93,7 +93,7 @@ def push(
     elif service.signs:
         # The project might have no key yet; what it gets with this push could not be read back.
         require_checking()
-    check_movable(after, digest, hint="choose another tag", options={"tag": "OTHER-TAG"})
+    check_movable(after, digest, hint="choose another tag", options={"tag": None})
     if not force:
         check_tracked((local, remote), remote_ref, digest, after)
     data, manifest = read_manifest(local.store, digest)

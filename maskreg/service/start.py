@@ -250,7 +250,7 @@ class Options:
 def settings_of(options: Options) -> tuple[Settings, str | None]:
     """The settings of the workspace, and the name in them of the registry; None for the local one."""
     if bool(options.catalog) != bool(options.store):
-        raise UsageError("--store and --catalog belong together", options={"store": "URL", "catalog": "URL"})
+        raise UsageError("--store and --catalog belong together", options={"store": None, "catalog": None})
     if options.home and options.store:
         raise UsageError("--home and --store name two registries", hint="leave out one of them")
     settings = Settings.load(home=options.home)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from maskreg.artifact.layout import FILES
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.files import can_run_code
+from maskreg.checkpoint.files import can_run_code, left_out_note
 from maskreg.update.delta import Delta
 
 _TRUST = "can run code where the checkpoint is loaded with trust_remote_code"
@@ -33,9 +33,7 @@ class SmallFiles:
         """Remarks for people, one sentence each."""
         notes = []
         if self.left_out:
-            notes.append(
-                f"not written: {', '.join(self.left_out)} of the artifact {_TRUST}; the option 'with code' writes it"
-            )
+            notes.append(left_out_note(self.left_out))
         if self.code:
             notes.append(f"{', '.join(self.code)} of the artifact {_TRUST}")
         if self.own_code:

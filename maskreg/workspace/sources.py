@@ -47,7 +47,7 @@ def sources(
         yield _attempt(workspace, side, workspace.checkpoint(source, download=download, side="source"))
         return
     tried: list[str] = []
-    facts: dict[str, Any] = {"options": {"download": True} if side.hub and not download else {"source": "PATH"}}
+    facts: dict[str, Any] = {"options": {"download": True} if side.hub and not download else {"source": None}}
     for candidate, from_hub in _candidates(workspace, side, download):
         if candidate != side.hub and (why := _unreachable(candidate)):
             tried.append(why)

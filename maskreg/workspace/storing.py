@@ -123,7 +123,7 @@ def remember(workspace: Workspace, root: str, path: Location) -> None:
 def free_path(out: str | Path, *, force: bool, source: object = None) -> Path:
     """The path of an output; refused where it is in a bucket, or exists, before anything is searched or read."""
     if out == "":
-        raise UsageError("the path to write to is empty", options={"out": "PATH"})
+        raise UsageError("the path to write to is empty", options={"out": None})
     if isinstance(out, str):
         refuse_url(out)
     path = Path(out).expanduser()

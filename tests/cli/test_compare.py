@@ -56,7 +56,7 @@ def test_without_the_source_less_is_told_unless_it_is_required(
     assert "exponent-matched random" not in run("compare", *masks[:2], "--verbose").out
     done = run(*words, status=66)
     assert done.out == ""
-    assert "next: maskreg compare one two --exit-code --require-source --source PATH" in done.err
+    assert "next: maskreg compare one two --exit-code --require-source --source CKPT" in done.err
     assert "exponent-matched random" in run("compare", *masks[:2], "--source", kept).out
     # From now on it is known where the source is.
     run(*words, status=1)

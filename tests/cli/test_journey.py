@@ -53,4 +53,4 @@ def test_the_hub_cache_at_the_recorded_commit(
     told = run("apply", "toy", "-o", tmp_path / "never", status=66).err
     assert f"next: maskreg apply toy -o {tmp_path / 'never'} --download" in told
     told = run("apply", "toy", "--download", "-o", tmp_path / "never", status=66).err
-    assert "--source PATH" in told
+    assert "--source CKPT" in told

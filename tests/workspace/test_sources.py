@@ -22,7 +22,7 @@ def test_where_it_was_seen_last(lab: Lab, ada: maskreg.Workspace, toy: Stored) -
     lab.source.rename(lab.folder / "elsewhere")
     with pytest.raises(maskreg.NotFoundError, match=f": {lab.source}$") as caught:
         maskreg.apply(toy, out=lab.folder / "never", workspace=ada)
-    assert caught.value.facts["options"] == {"source": "PATH"}
+    assert caught.value.facts["options"] == {"source": None}
     assert maskreg.apply(toy, lab.folder / "elsewhere", lab.folder / "again", workspace=ada).tensors == 3
 
 
@@ -58,7 +58,7 @@ def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:
             with not_root(), pytest.raises(maskreg.NotFoundError) as caught:
                 next(sources(workspace, side))
     assert f"tried: {locked / 'deeper'} (Permission denied); {locked} (" in caught.value.message
-    assert caught.value.facts["options"] == {"source": "PATH"}
+    assert caught.value.facts["options"] == {"source": None}
 
 
 def test_the_current_directory_is_not_replaced(

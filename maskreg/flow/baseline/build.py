@@ -48,7 +48,7 @@ def make_baseline(
     threads, verified = worker_count(jobs), None
     if spec.kind.source:
         if source is None:
-            raise UsageError(f"{spec.kind.name} needs the source checkpoint", options={"source": "PATH"})
+            raise UsageError(f"{spec.kind.name} needs the source checkpoint", options={"source": None})
         verified = VerifiedSource(artifact, source, jobs=threads)
     sweeper = Sweeper(artifact, verified, progress, threads)
     chooser = chooser_for(artifact, spec, sweeper)

@@ -15,7 +15,7 @@ from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.files import can_run_code, same_content
+from maskreg.checkpoint.files import can_run_code, left_out_note, same_content
 from maskreg.codec import DEFAULT_CODEC, Codec, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
@@ -218,8 +218,7 @@ class Writing:
         ]
         notes = (*opening, *of.notes, *_notes(writer.tensors, of.rule, of.codec is None, self._any_differs))
         if code and not with_code:
-            left_out = f"left out, because it can run code: {', '.join(code)}; the option 'with code' takes it along"
-            return ExtractResult(digest, (*notes, left_out), code_left_out=code)
+            return ExtractResult(digest, (*notes, left_out_note(code)), code_left_out=code)
         if code:
             notes = (*notes, f"takes along what can run code: {', '.join(code)}")
         return ExtractResult(digest, notes, code_files=code)

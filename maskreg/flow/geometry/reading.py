@@ -149,7 +149,7 @@ def _delta(artifact: Artifact) -> Delta:
             f"artifact {artifact.digest.short} is a {artifact.manifest.kind}: it holds which coordinates move, but no "
             "values to make the target from",
             hint="name its target",
-            options={"target": "PATH"},
+            options={"target": None},
         )
     return Delta(artifact)
 

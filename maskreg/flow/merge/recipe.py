@@ -55,7 +55,7 @@ class Recipe:
         if masked and not self.method.masked:
             raise UsageError(f"{name} takes no mask", hint="leave it out, or choose the method restrict")
         if self.method.masked and not masked:
-            raise UsageError(f"{name} needs a mask", hint="name one", options={"settings": {"mask": "REF"}})
+            raise UsageError(f"{name} needs a mask", hint="name one", options={"settings": {"mask": None}})
 
     def to_json(self) -> dict[str, Any]:
         """The lineage recipe of the result; the artifacts are its parents, in order."""

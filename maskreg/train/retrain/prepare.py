@@ -67,9 +67,7 @@ class RunRequest:
             if getattr(self, option) and option != recipe.takes:
                 raise UsageError(f"recipe {self.recipe} takes no {option}", hint=f"leave {option} out")
         if recipe.needed and not getattr(self, recipe.takes):
-            raise UsageError(
-                f"recipe {self.recipe} needs a {recipe.takes}", options={recipe.takes: recipe.takes.upper()}
-            )
+            raise UsageError(f"recipe {self.recipe} needs a {recipe.takes}", options={recipe.takes: None})
         if self.dtype not in ("stored", "float32"):
             raise UsageError(f"dtype cannot be {self.dtype!r}", hint="dtype: stored or float32")
         function = self.reward or self.loss
@@ -84,7 +82,7 @@ class RunRequest:
         if self.control not in ("", FULL):
             return BaselineSpec.of(self.control, seed=self.control_seed)
         if self.control_seed is not None:
-            raise UsageError("a seed is for random controls", options={"control": "KIND"})
+            raise UsageError("a seed is for random controls", options={"control": None})
         return None
 
 

@@ -158,5 +158,5 @@ def _patch(
 
 def _output(ref: Ref | None, out: str | Path | None, source: object, *, force: bool) -> Path:
     if out is None and ref is None:
-        raise UsageError("an artifact without a name needs a path to write to", options={"out": "PATH"})
+        raise UsageError("an artifact without a name needs a path to write to", options={"out": None})
     return free_path(out if out is not None else ref.name if ref else "", force=force, source=source)

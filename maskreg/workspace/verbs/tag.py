@@ -192,7 +192,7 @@ def annotate(
     if not meta and not given:
         raise UsageError(
             "nothing to change: give a family, method, license, description, README or meta",
-            options={"family": "qwen3-8b", "method": "opd"},
+            options={"family": None, "method": None},
         )
     # Any key can be removed: a card from another registry can hold keys that annotate would refuse to write.
     added = {key: value for key, value in (meta or {}).items() if value}

@@ -142,7 +142,7 @@ def test_a_mask_needs_its_own_target(tmp_path: Path) -> None:
         analyze(artifact, before, before, tmp_path, asked())
     with pytest.raises(PartAbsentError) as caught:
         analyze(artifact, before, None, tmp_path, asked())
-    assert caught.value.facts["options"] == {"target": "PATH"}
+    assert caught.value.facts["options"] == {"target": None}
     assert analyzed(artifact, before, after, tmp_path)["total"]["figures"]["nss"]["matrices"] == 4
 
 
