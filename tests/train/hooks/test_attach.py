@@ -254,7 +254,7 @@ def test_frozen_weights_are_restored_when_an_optimizer_fails_to_swap() -> None:
     mask, before = masked(net), copies(net)
     optimizer = FailsToSwap(net.parameters(), lr=1e-2)
     attach(net, optimizer, mask)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="out of memory"):
         optimizer.eval()
     outside, inside = changed(net, before, mask)
     assert outside == 0 < inside
