@@ -12,6 +12,7 @@ from maskreg.words import counted, human_bytes, percent
 from maskreg.workspace import verbs
 
 from .command import Group, workspace
+from .next_step import stated
 from .output import Output
 from .table import table
 from .values import IntegerType, several
@@ -98,7 +99,7 @@ def _progress(job: verbs.jobs.RemoteJob) -> str:
 
 
 def _describe(output: Output, job: verbs.jobs.RemoteJob) -> None:
-    facts = {**job.to_json(), **(job.result or {}), "error": (job.error or {}).get("title")}
+    facts = stated({**job.to_json(), **(job.result or {}), "error": (job.error or {}).get("title")}, job.fault)
     if progress := _progress(job):
         done, total = human_bytes(job.progress.done), human_bytes(job.progress.total)
         facts["progress"] = f"{job.progress.phase}: {done} of {total}, {progress}"

@@ -64,8 +64,8 @@ def test_a_job_that_is_not_waited_for_is_an_id(site: Site, run: Run) -> None:
     assert lease.job.id == id
     site.queue.report(lease, JobProgress("apply", 1 << 20, 4 << 20), ())
     assert "apply: 1.0 MiB of 4.0 MiB, 25.0 %" in run("jobs", "show", id, "--on", "lab").out
-    run("jobs", "cancel", id, "--on", "lab")
-    site.queue.finish(lease, JobState.CANCELED)
+    site.queue.finish(lease, JobState.FAILED, error={"code": "NO_SPACE", "hint": "h", "facts": {"project": "team"}})
+    assert "h: maskreg list --project team" in run("jobs", "show", id, "--on", "lab").out
 
 
 @pytest.mark.usefixtures("workers")

@@ -99,15 +99,16 @@ class RemoteJob(Job):
 
     remote: str
 
-    def check(self) -> RemoteJob:
-        """This job, unless it ended with nothing made."""
+    @property
+    def fault(self) -> MaskregError | None:
+        """Why it ended with nothing made; None unless it did."""
         if self.state is JobState.CANCELED:
-            raise ConflictError(f"job {self.id} on {self.remote} was canceled by {self.canceled_by}")
-        if self.error is not None:
-            title = f"job {self.id} on {self.remote}: {sentence(self.error.get('title')) or 'it failed'}"
-            kind = BY_CODE.get(str(self.error.get("code")), MaskregError)
-            raise kind(title, hint=sentence(self.error.get("hint")), **public_facts(self.error.get("facts")))
-        return self
+            return ConflictError(f"job {self.id} on {self.remote} was canceled by {self.canceled_by}")
+        if self.error is None:
+            return None
+        title = f"job {self.id} on {self.remote}: {sentence(self.error.get('title')) or 'it failed'}"
+        kind = BY_CODE.get(str(self.error.get("code")), MaskregError)
+        return kind(title, hint=sentence(self.error.get("hint")), **public_facts(self.error.get("facts")))
 
 
 def submit(kind: str, remote: str | None = None, *, workspace: Workspace | None = None, **request: object) -> RemoteJob:
@@ -213,8 +214,10 @@ def wait(
             if phase and now.done > done:
                 progress.advance(now.done - done)
                 done = now.done
+            if job.fault:
+                raise job.fault
             if job.state.is_final:
-                return job.check()
+                return job
             time.sleep(POLL_S)
 
 
