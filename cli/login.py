@@ -1,13 +1,15 @@
-"""``maskreg login``: keep a token for a service."""
+"""``maskreg login`` and what else is about accounts of a service: tokens and quotas."""
 
 from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from typing import Any
 
 import click
 
-from maskreg.settings.file import parse_duration
+from maskreg.settings.file import parse_duration, parse_size
+from maskreg.words import counted, human_bytes
 from maskreg.workspace import verbs
 
 from .command import Command, Group, workspace
@@ -16,6 +18,8 @@ from .values import Parsed
 
 _LONGEST = 4096
 _SERVER = click.option("--server", metavar="URL", help="URL or remote of the service [default: the default remote].")
+_LIMIT = Parsed("number", lambda text: None if text == "none" else int(text))
+_SIZE = Parsed("size", lambda text: None if text == "none" else parse_size(text, "--max-bytes"))
 _EXPIRY = Parsed("duration", lambda text: None if text == "never" else parse_duration(text))
 
 
@@ -68,6 +72,25 @@ def whoami(output: Output, server: str | None) -> None:
     if not output.quiet:
         for project, role in identity.projects.items():
             output.data(f"{'all projects' if project == '*' else project}\t{role}")
+
+
+@click.command(cls=Command, example="maskreg quota team --max-bytes 500GB --max-artifacts 1000")
+@click.argument("project")
+@click.option("--max-bytes", type=_SIZE, default=..., help="Such as 500GB, or none for no limit.")
+@click.option("--max-artifacts", type=_LIMIT, default=..., help="A number, or none for no limit.")
+@_SERVER
+@click.pass_obj
+def quota(output: Output, /, project: str, **options: Any) -> None:
+    """Print or set what PROJECT can hold at a service.
+
+    A quota counts the artifacts that the project's tags point to. Only an admin of the server sets it; a limit that is
+    not named stays as it is.
+    """
+    found = verbs.accounts.quota(project, workspace=workspace(output), **options)
+    output.answer(found)
+    space = "no limit of bytes" if found.max_bytes is None else human_bytes(found.max_bytes)
+    number = "no limit of artifacts" if found.max_artifacts is None else counted(found.max_artifacts, "artifact")
+    output.data(f"{found.name}\t{space}\t{number}")
 
 
 @click.group(cls=Group, example="maskreg token create --project team --role writer --expires 30d")

@@ -24,7 +24,7 @@ SECTIONS = {
     "Sharing": ("pull", "push", "follow", "replicas", "cache", "remote", "jobs"),
     "Evidence": ("show", "baseline", "compare", "analyze", "report"),
     "Registry": ("list", "log", "tag", "mv", "annotate", "rm", "restore", "verify", "key", "gc", "db"),
-    "Service": ("serve", "login", "logout", "whoami", "token"),
+    "Service": ("serve", "login", "logout", "whoami", "token", "quota"),
     "Setup": ("doctor", "config", "completion"),
 }
 """Every command, by heading in the help."""
@@ -32,7 +32,7 @@ SECTIONS = {
 MODULES = {
     "replicas": "follow:replicas",
     **{name: f"derive:{name}" for name in ("baseline", "combine", "squash")},
-    **{name: f"login:{name}" for name in ("logout", "whoami", "token")},
+    **{name: f"login:{name}" for name in ("logout", "whoami", "token", "quota")},
     **{name: f"setup:{name}" for name in ("doctor", "config", "completion")},
     **{name: f"sharing:{name}" for name in ("pull", "push", "cache")},
     **{name: f"tag:{name}" for name in ("log", "mv", "annotate", "rm", "restore")},

@@ -43,7 +43,7 @@ class Transport:
     def send(self, message: Message, url: str, headers: Mapping[str, str]) -> Answer:
         """Send a request and read the answer; follows no redirect, and keeps no cookie."""
         body, stated = None, dict(headers)
-        if message.method in ("PUT", "POST"):
+        if message.method in ("PUT", "POST", "PATCH"):
             body = _pieces(message.content)
             stated = {k: v for k, v in stated.items() if k.lower() != "content-length"}
             stated["Content-Length"] = str(len(message.content))

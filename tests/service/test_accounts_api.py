@@ -43,7 +43,7 @@ def test_projects_are_listed_for_those_who_may_read_them(client: TestClient) -> 
         assert [project["name"] for project in ask(client, "GET", "/projects", token)["items"]] == names
     assert ask(client, "POST", "/projects", status=409, json={"name": "open"})["code"] == "OUTPUT_EXISTS"
     assert ask(client, "POST", "/projects", status=422, json={"name": "No Name"})["code"] == "NAME_INVALID"
-    assert ask(client, "PUT", "/projects/open/quota", json={"max_bytes": 1000})["max_bytes"] == 1000
+    assert ask(client, "PATCH", "/projects/open/quota", json={"max_bytes": 1000})["max_bytes"] == 1000
     for path in ("", "/tokens", "/audit"):
         # Not for the admin of the server either.
         ask(client, "GET", f"/projects/nothing{path}", status=404)

@@ -94,7 +94,7 @@ admin project: POST /settings/p/{project}/visibility
 admin server: GET /activity
 admin server: GET /api/v1/audit
 admin server: POST /api/v1/projects
-admin server: PUT /api/v1/projects/{project}/quota
+admin server: PATCH /api/v1/projects/{project}/quota
 admin server: GET /metrics
 """
 """The role that a sender needs, where, and for what: a route that is new or opens to others changes this table."""

@@ -112,12 +112,10 @@ def project(service: Served, project: str, _: ProjectReader) -> Project:
     return service.accounts.projects.get(project)
 
 
-@router.put("/projects/{project}/quota")
+@router.patch("/projects/{project}/quota")
 def limit_project(service: Served, project: str, principal: Operator, quota: Quota) -> Project:
-    """Limit what a project can hold."""
-    return service.accounts.projects.change(
-        project, principal, max_bytes=quota.max_bytes, max_artifacts=quota.max_artifacts
-    )
+    """Limit what a project can hold; a limit that is left out stays."""
+    return service.accounts.projects.change(project, principal, **quota.model_dump(exclude_unset=True))
 
 
 @router.delete("/projects/{project}", status_code=204, response_class=Response)

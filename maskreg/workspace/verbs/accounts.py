@@ -1,4 +1,4 @@
-"""Accounts: signing in to a service, who one is there, and tokens for others."""
+"""Accounts: signing in to a service, who one is there, tokens for others, and quotas."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import EllipsisType
 from typing import Literal, TypeVar
 from urllib.parse import quote
 
@@ -107,6 +108,19 @@ class NewToken(Token):
     new_project: bool = False
 
 
+@dataclass(frozen=True)
+class Quota(Result):
+    """What a project at a service can hold; None is no limit.
+
+    Attributes:
+        name: of the project.
+    """
+
+    name: str
+    max_bytes: int | None = None
+    max_artifacts: int | None = None
+
+
 def login(url: str, token: str, *, workspace: Workspace | None = None) -> LoggedIn:
     """Check a token with its service, and keep it.
 
@@ -205,6 +219,29 @@ def revoke_token(token: str, *, server: str | None = None, workspace: Workspace 
     """
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
         return _read(service, Token, service.call("DELETE", f"/tokens/{quote(token, safe='')}"))
+
+
+def quota(
+    project: str,
+    *,
+    max_bytes: int | EllipsisType | None = ...,
+    max_artifacts: int | EllipsisType | None = ...,
+    server: str | None = None,
+    workspace: Workspace | None = None,
+) -> Quota:
+    """What a project can hold, after a change of the limits that are given; an admin of the server changes them.
+
+    Args:
+        max_bytes, max_artifacts: of the artifacts that its tags point to; None for no limit.
+        server: as for :func:`whoami`.
+    """
+    given = {"max_bytes": max_bytes, "max_artifacts": max_artifacts}
+    wish = {name: limit for name, limit in given.items() if limit is not ...}
+    path = f"/projects/{quote(check_project(project), safe='')}"
+    with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
+        return _read(
+            service, Quota, service.call("PATCH", f"{path}/quota", wish) if wish else service.call("GET", path)
+        )
 
 
 def _quoted(project: str) -> str:
