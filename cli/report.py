@@ -70,9 +70,11 @@ def _trajectory(file: Path | None) -> dict[str, Any] | None:
     if file is None:
         return None
     from maskreg.document import parse_object
+    from maskreg.errors import stating
     from maskreg.limits import LIMITS
 
     max_bytes = LIMITS.small_file_bytes
     with file.open("rb") as opened:
         data = opened.read(max_bytes + 1)
-    return parse_object(data, str(file), max_bytes=max_bytes, max_depth=LIMITS.json_depth)
+    with stating(no_trajectory=True):
+        return parse_object(data, str(file), max_bytes=max_bytes, max_depth=LIMITS.json_depth)

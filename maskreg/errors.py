@@ -291,11 +291,12 @@ def _restored(kind: type[MaskregError], args: tuple[Any, ...], state: dict[str, 
 
 
 @contextmanager
-def stating(**facts: object) -> Iterator[None]:
-    """Add facts to errors that leave the block and do not have them, such as the name that a digest was found by."""
+def stating(*, hint: str = "", **facts: object) -> Iterator[None]:
+    """Add a hint and facts to errors that leave the block without, such as the name that a digest was found by."""
     try:
         yield
     except MaskregError as error:
+        error.hint = error.hint or hint
         error.facts = {**facts, **error.facts}
         raise
 

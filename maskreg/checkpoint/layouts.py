@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from maskreg.bucket import Location
 from maskreg.checkpoint.files import AGAIN, is_plain_name, names_in
 from maskreg.document import parse_object
-from maskreg.errors import FormatError, LimitError
+from maskreg.errors import FormatError, LimitError, stating
 from maskreg.limits import LIMITS
 from maskreg.tensors.info import check_name, shown
 from maskreg.words import listed, natural
@@ -22,7 +22,8 @@ _VALUES = 5  # JSON values for each tensor; there should be one
 
 def parse_index(data: bytes, name: str, suffixes: tuple[str, ...]) -> Mapping[str, str]:
     """Read a weight index."""
-    document = parse_object(data, name, max_bytes=LIMITS.index_json_bytes, max_values=_VALUES * LIMITS.tensors)
+    with stating(hint="save or download it again"):
+        document = parse_object(data, name, max_bytes=LIMITS.index_json_bytes, max_values=_VALUES * LIMITS.tensors)
     weight_map = document.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise FormatError(f"{name}: weight_map must be an object that names at least one tensor")

@@ -160,7 +160,7 @@ def parse_file(data: bytes, path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = tomllib.loads(data.decode())
     except ValueError as error:
-        raise ConfigError(f"{path}: not TOML ({error})") from error
+        raise ConfigError(f"{path}: not TOML ({error})", hint="correct that line, or move the file away") from error
     for key, value in content.items():
         if key == "remotes":
             continue

@@ -20,7 +20,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import Digest
 from maskreg.document import parse_object
-from maskreg.errors import DataError, FormatError, NotFoundError, PairMismatchError, UsageError
+from maskreg.errors import DataError, FormatError, NotFoundError, PairMismatchError, UsageError, stating
 from maskreg.flow.baseline.build import make_baseline
 from maskreg.flow.chain import root_of
 from maskreg.mask.algebra import Everything
@@ -180,6 +180,9 @@ def check_tokenizers(student: Any, teacher: Any) -> None:
         )
 
 
+_LINES = 'write one JSON object per line, such as {"prompt": "..."}'
+
+
 def read_records(path: Path, recipe: Recipe) -> datasets.Dataset:
     """The records of a file, one JSON object per line, all with the columns that the recipe trains on."""
     if not path.is_file():
@@ -189,7 +192,8 @@ def read_records(path: Path, recipe: Recipe) -> datasets.Dataset:
     for number, line in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         if line.strip():
             where = f"{path}:{number}"
-            record = parse_object(line, where, max_bytes=MAX_LINE_BYTES, max_values=MAX_LINE_BYTES)
+            with stating(hint=_LINES):
+                record = parse_object(line, where, max_bytes=MAX_LINE_BYTES, max_values=MAX_LINE_BYTES)
             records.append(record)
             columns = next((columns for columns in recipe.columns if set(columns) <= record.keys()), None)
             if columns is None:
@@ -206,7 +210,7 @@ def read_records(path: Path, recipe: Recipe) -> datasets.Dataset:
             if empty := [name for name in columns if record[name] in ("", [])]:
                 raise FormatError(f"{where}: {empty[0]!r} is empty", hint="leave the record out")
     if not records:
-        raise DataError(f"{path}: no records", hint='write one JSON object per line, such as {"prompt": "..."}')
+        raise DataError(f"{path}: no records", hint=_LINES)
     try:
         return datasets.Dataset.from_list(records)
     except (TypeError, ValueError) as error:
