@@ -108,10 +108,7 @@ class Needs(Demand):
         # For the log of requests and the audit log.
         request.state.by, request.state.principal = principal.name, principal
         if (limits := service_of(request).limits) is not None:
-            if principal.is_visitor:
-                limits.addresses.take(address_of(request))
-            else:
-                limits.accounts.take(principal.id)
+            (limits.addresses if principal.is_visitor else limits.accounts).take(client_of(request, principal))
         match self.where:
             case Where.SELF:
                 refuse_visitor(principal)
@@ -164,6 +161,11 @@ def authenticate(request: Request, token: str) -> Principal:
 def address_of(request: Request) -> str:
     """The address of the client; a proxy on this machine can say another."""
     return request.client.host if request.client else ""
+
+
+def client_of(request: Request, principal: Principal) -> str:
+    """Whose share of the server a request uses: an account's, or a visitor's address."""
+    return address_of(request) if principal.is_visitor else principal.id
 
 
 def sign_in(request: Request, response: Response, principal: Principal) -> None:

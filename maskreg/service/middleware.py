@@ -169,6 +169,13 @@ class Punctual(H11Protocol):
         super().data_received(data)
         self._expect_headers()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing more."""
+        super().connection_lost(exc)
+        for timer in (self._late, self._unread):
+            if timer is not None:
+                timer.cancel()
+
     def pause_writing(self) -> None:
         """Wait until the client has read what is to be sent."""
         super().pause_writing()

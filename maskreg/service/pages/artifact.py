@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
@@ -23,7 +24,7 @@ from maskreg.exchange import safetensors_mask
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.ref import README_CHARS, Card, Ref
 from maskreg.reports.modules import CIVIDIS, grid_of, scale, table
-from maskreg.service.access import Needs, ProjectReader
+from maskreg.service.access import Needs, ProjectReader, client_of
 from maskreg.service.api.models import DigestText
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import MOST_COORDINATES, Served, Service
@@ -51,8 +52,11 @@ _RELATED = 60
 _MANY_LAYERS = 24
 """With more layers a picture is shown above the table of their figures, which is longer than a screen."""
 
-_TURNS = threading.BoundedSemaphore(4)
-"""Files that one process makes and sends at a time."""
+_TURNS, _OF_ONE = 12, 4
+"""Files that one process makes and sends at a time, and of them to one client: a slow one holds its own turns alone."""
+
+_taken: Counter[str] = Counter()
+_counting = threading.Lock()
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 
@@ -204,7 +208,9 @@ _TABS: Mapping[str, Callable[[_Shown], dict[str, Any]]] = {
 
 
 @router.get("/p/{project}/{reference}/mask.safetensors", response_class=StreamingResponse)
-def mask(service: Served, project: str, reference: str, principal: ProjectReader) -> StreamingResponse:
+def mask(
+    request: Request, service: Served, project: str, reference: str, principal: ProjectReader
+) -> StreamingResponse:
     """The mask, a BOOL tensor for each tensor of the source; made while it is sent, from the artifact alone."""
     ref = Ref.parse(f"{project}/{reference}")
     found = service.registry.artifact(resolved(service, ref)[0])
@@ -215,18 +221,20 @@ def mask(service: Served, project: str, reference: str, principal: ProjectReader
             hint=f"pull it, and make the file: maskreg convert {ref} --to safetensors-mask -o mask.safetensors",
         )
     update = Outgoing(found)
-    pieces = in_turn(safetensors_mask.pieces(update))
+    pieces = in_turn(client_of(request, principal), safetensors_mask.pieces(update))
     header = next(pieces)
     return _sent(ref, "-mask.safetensors", safetensors_mask.size_of(update, header), header, pieces)
 
 
 @router.get("/p/{project}/{reference}/artifact.tar", response_class=StreamingResponse)
-def whole(service: Served, project: str, reference: str, principal: ProjectReader) -> StreamingResponse:
+def whole(
+    request: Request, service: Served, project: str, reference: str, principal: ProjectReader
+) -> StreamingResponse:
     """The whole artifact: a folder that is a registry, with the log of the tag and the keys of the project."""
     ref = Ref.parse(f"{project}/{reference}")
     digest, head = resolved(service, ref)
     size, made = parcel(service.registry, head, digest, _file_name(ref))
-    pieces = in_turn(made)
+    pieces = in_turn(client_of(request, principal), made)
     return _sent(ref, ".tar", size, next(pieces), pieces)
 
 
@@ -246,18 +254,23 @@ def _sent(ref: Ref, ending: str, size: int, first: bytes, rest: Generator[bytes]
     return answer
 
 
-def in_turn(pieces: Iterable[bytes]) -> Generator[bytes]:
-    """The pieces of a file; once begun, it holds one of the process's turns until it ends or is dropped.
+def in_turn(client: str, pieces: Iterable[bytes]) -> Generator[bytes]:
+    """The pieces of a file; once begun, it holds one of the client's turns until it ends or is dropped.
 
     Raises:
-        TryAgainError: all turns are taken.
+        TryAgainError: all turns, or all of the client's, are taken.
     """
-    if not _TURNS.acquire(blocking=False):
-        raise TryAgainError("the server sends other files", hint="try again in a minute")
+    with _counting:
+        if _taken[client] >= _OF_ONE or _taken.total() >= _TURNS:
+            raise TryAgainError("the server sends other files", hint="try again in a minute")
+        _taken[client] += 1
     try:
         yield from pieces
     finally:
-        _TURNS.release()
+        with _counting:
+            _taken[client] -= 1
+            if not _taken[client]:
+                del _taken[client]
 
 
 class Text(BaseModel):

@@ -10,8 +10,8 @@ import re
 import shutil
 import socket
 import tarfile
-from collections.abc import MutableMapping
-from contextlib import ExitStack
+from collections.abc import Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from html import unescape
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
@@ -29,6 +30,7 @@ from maskreg.errors import CorruptError, LimitError
 from maskreg.service.app import create_app
 from maskreg.service.gateway.visibility import Remembered
 from maskreg.service.jobs.config import JobConfig
+from maskreg.service.middleware import Punctual
 from maskreg.service.pages import compare as comparing
 from maskreg.service.pages.artifact import in_turn
 from maskreg.settings import Remote
@@ -190,7 +192,7 @@ def test_the_mask_comes_as_safetensors_and_goes_back(client: TestClient, home: P
 def test_files_are_sent_to_few_at_a_time_and_turns_come_back(client: TestClient) -> None:
     addresses, taken = (f"{OPD}/mask.safetensors", f"{OPD}/artifact.tar"), []
     while (refused := client.get(addresses[0])).status_code == 200:
-        taken.append(in_turn([b"begun", b"not sent"]))
+        taken.append(in_turn("testclient", [b"begun", b"not sent"]))
         next(taken[-1])
     assert [refused.status_code, client.get(addresses[1]).status_code] == [503, 503]
     # As a server drops the answer to a client that is gone.
@@ -230,16 +232,41 @@ def test_a_client_that_hangs_up_gives_its_turn_back(client: TestClient) -> None:
         gc.enable()
 
 
-def test_clients_that_read_nothing_give_their_turns_back(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.service.middleware.PATIENCE_S", 0.1)
-    monkeypatch.setattr("maskreg.service.pages.artifact.parcel", lambda *_: (1 << 40, repeat(bytes(1 << 20))))
+@contextmanager
+def stuck(served: str, patience_s: float) -> Iterator[str]:
+    """Four connections of this machine that read the beginning of a file and no more; gives another file's address."""
     place = urlsplit(served)
-    with ExitStack() as stack:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr("maskreg.service.middleware.PATIENCE_S", patience_s)
+        patch.setattr("maskreg.service.pages.artifact.parcel", lambda *_: (1 << 40, repeat(bytes(1 << 20))))
         for _ in range(4):
             client = stack.enter_context(socket.create_connection((place.hostname, place.port)))
             client.sendall(f"GET {OPD}/artifact.tar HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             client.recv(1)
-        until(lambda: WEB.get(f"{served}{OPD}/mask.safetensors").status_code == 200)
+        yield f"{served}{OPD}/mask.safetensors"
+
+
+def test_clients_that_read_nothing_give_their_turns_back(served: str) -> None:
+    with stuck(served, 0.1) as address:
+        until(lambda: WEB.get(address).status_code == 200)
+
+
+def test_a_client_that_holds_all_its_turns_leaves_those_of_others(served: str) -> None:
+    near, far = (httpx2.HTTPTransport(local_address=f"127.0.0.{host}") for host in (1, 2))
+    with stuck(served, 3600) as address, httpx2.Client(transport=near) as same, httpx2.Client(transport=far) as other:
+        assert [same.get(address).status_code, other.get(address).status_code] == [503, 200]
+        assert same.get(address, headers=headers("reader-token")).status_code == 200
+
+
+def test_nothing_waits_for_a_client_that_is_gone(served: str) -> None:
+    def known() -> int:
+        gc.collect()
+        return sum(type(each) is Punctual for each in gc.get_objects())
+
+    before = known()
+    with stuck(served, 3600):
+        pass
+    until(lambda: known() <= before)
 
 
 def test_what_is_too_large_names_the_command(home: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
