@@ -75,6 +75,12 @@ class MaskregError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "hint":
+            # Python prints notes below the message of a traceback.
+            self.__notes__ = [f"hint: {value}"] if value else []
+        super().__setattr__(name, value)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Of many errors the arguments are facts, and ``args`` the message that was made of them.
         return _restored, (type(self), self.args, self.__dict__)

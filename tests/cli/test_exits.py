@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import traceback
 from pathlib import Path
 
 import click
@@ -54,6 +55,12 @@ from tests.cli.conftest import Run
 def test_every_family_has_its_exit_code(error: BaseException, status: int, code: str) -> None:
     told = failure(error)
     assert (told.exit, told.code) == (status, code)
+
+
+def test_a_traceback_shows_the_hint() -> None:
+    error = errors.UsageError("x", hint="first")
+    error.hint = "y"
+    assert traceback.format_exception_only(error)[1:] == ["hint: y\n"]
 
 
 def test_a_current_directory_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_bad_parameters_are_refused(kind: str, options: dict[str, Any], message:
 def test_a_subset_is_no_larger_than_its_mask() -> None:
     quota = quota_of_model(BaselineSpec.of("subset", density=0.25), 1000, 250)
     assert quota.sizes.tolist() == [0, 250]
-    with pytest.raises(UsageError, match=r"\b260 .*\b250$"):
+    with pytest.raises(UsageError, match=r"(?m)\b260 .*\b250$"):
         quota_of_model(BaselineSpec.of("subset", density=0.26), 1000, 250)
     with pytest.raises(UsageError):
         quota_of_model(BaselineSpec.of("subset", density=0.26), 1000, 0)
