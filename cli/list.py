@@ -112,7 +112,7 @@ def command(
     if entries.remark:
         output.note(entries.error or entries.remark)
     for name in entries.left_out:
-        output.note(told(f"left out: {name.ref}: {name.reason}", name.error))
+        output.warn(told(f"left out: {name.ref}: {name.reason}", name.error))
     if strict and entries.left_out:
         first = entries.left_out[0].error
         raise DataError(f"{counted(len(entries.left_out), 'name')} left out", hint=first.hint, **first.facts)

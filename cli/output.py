@@ -97,9 +97,12 @@ class Output:
     def note(self, said: str | MaskregError) -> None:
         """Print a remark, or an error that stops nothing, to stderr, unless quiet."""
         if not self.quiet:
-            text = said if isinstance(said, str) else told(said.message, said)
-            self.make_room()
-            click.echo(printable(text, keep="\n\t"), err=True)
+            self.warn(said if isinstance(said, str) else told(said.message, said))
+
+    def warn(self, text: str) -> None:
+        """Print to stderr what is missing from the data, even if quiet."""
+        self.make_room()
+        click.echo(printable(text, keep="\n\t"), err=True)
 
     def remark(self, said: str | MaskregError) -> None:
         """Print a remark of a use case to stderr, unless quiet."""

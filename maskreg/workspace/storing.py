@@ -115,6 +115,16 @@ def shared_family(operands: Sequence[Named]) -> str:
     return families.pop() if len(families) == 1 else ""
 
 
+def require_different(operands: Sequence[Named]) -> None:
+    """Refuse an artifact that is named twice: it would count twice, as if two agreed."""
+    names: dict[Digest, str] = {}
+    for operand in operands:
+        if (first := names.get(operand.digest)) is not None:
+            same = "is named twice" if first == operand.name else f"and {operand.name} are one artifact"
+            raise UsageError(f"{first} {same}", hint="name it once")
+        names[operand.digest] = operand.name
+
+
 def remember(workspace: Workspace, root: str, path: Location) -> None:
     """Note where a checkpoint of this identity lies, so that a later ``apply`` finds it."""
     workspace.local.index.saw_source(root, str(path.absolute()))

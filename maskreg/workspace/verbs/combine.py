@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
-from maskreg.workspace.storing import Naming, Stored, shared_family
+from maskreg.workspace.storing import Naming, Stored, require_different, shared_family
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
@@ -39,6 +39,7 @@ def combine(
     with opened(workspace) as space:
         naming = Naming(space, name, careful=not force)
         operands = [space.find(mask) for mask in masks]
+        require_different(operands)
         derived = Card(shared_family(operands)).checked()
         artifacts = [operand.artifact for operand in operands]
         digest = combine_masks(

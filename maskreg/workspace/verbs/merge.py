@@ -13,7 +13,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.sources import SourceOptions, sources
-from maskreg.workspace.storing import Naming, Stored, free_path, shared_family
+from maskreg.workspace.storing import Naming, Stored, free_path, require_different, shared_family
 from maskreg.workspace.workspace import ArtifactLike, Named, WorkOptions, Workspace, opened, split_options
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def merge(
         path = None if out is None else free_path(out, force=force, source=find.get("source"))
         naming = Naming(space, name, careful=not force)
         operands = [space.find(artifact) for artifact in artifacts]
-        _require_different(operands)
+        require_different(operands)
         settings = dict(settings or {})
         masks = [space.find(settings.pop("mask"))] if "mask" in settings else []
         card, derived = Card(description=description).checked(), Card(shared_family(operands), "merge").checked()
@@ -189,13 +189,3 @@ def weights_in_order(weights: Mapping[str, float], merged: Mapping[T, str], find
             raise UsageError(f"a weight for {text}, which {fault}", hint=f"merged are {', '.join(merged.values())}")
         given[key] = weight
     return [given.get(key, 1.0) for key in merged]
-
-
-def _require_different(operands: Sequence[Named]) -> None:
-    """Refuse an artifact that is named twice: its changes would count twice, as if two agreed."""
-    names: dict[Digest, str] = {}
-    for operand in operands:
-        if (first := names.get(operand.digest)) is not None:
-            same = "is named twice" if first == operand.name else f"and {operand.name} are one artifact"
-            raise UsageError(f"{first} {same}", hint="name it once; a larger weight makes it count more")
-        names[operand.digest] = operand.name
