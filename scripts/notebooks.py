@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -51,13 +52,11 @@ def _cells(kind: str, text: str) -> Iterator[str]:
     if kind == "python":
         yield text.strip()
         return
-    lines = ["%%bash"]
-    for step in commands(Block(kind, text, "")):
-        if step.command.startswith("export "):
+    typed = [step.command for step in commands(Block(kind, text, ""))]
+    for exports, lines in groupby(typed, lambda command: command.startswith("export ")):
+        if exports:
             # Each cell has a shell of its own, which inherits from the notebook alone.
-            values = (f"{name}=os.path.abspath({value!r})" for name, value in _VARIABLE.findall(step.command))
+            values = (f"{name}=os.path.abspath({value!r})" for name, value in _VARIABLE.findall("\n".join(lines)))
             yield f"import os\n\nos.environ.update({', '.join(values)})"
         else:
-            lines.append(step.command)
-    if lines[1:]:
-        yield "\n".join(lines)
+            yield "\n".join(["%%bash", *lines])
