@@ -156,7 +156,7 @@ class PendingOutput:
             return
         if not self.force:
             raise OutputExistsError(out)
-        real = out.resolve()
+        real = Path(os.path.realpath(out))  # resolve() is a RuntimeError for links in a circle
         for source in (path for path in self.sources if isinstance(path, Path)):
             if real == source or real in source.parents or source in real.parents:
                 raise CannotCreateError(

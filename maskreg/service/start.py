@@ -281,7 +281,7 @@ def job_config_of(options: Options, settings: Settings, remote: str | None) -> J
                 f"{source}: there is no such folder", hint="name a folder whose subfolders are checkpoints"
             )
     outputs = Path(options.outputs).absolute()
-    if outputs.resolve().is_relative_to(settings.home.resolve()):
+    if Path(os.path.realpath(outputs)).is_relative_to(os.path.realpath(settings.home)):
         raise UsageError(f"{outputs} is inside the registry", hint="choose a folder for --outputs outside of it")
     with creating(outputs):
         make_folder(outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -139,10 +140,11 @@ def free_path(out: str | Path, *, force: bool, source: object = None) -> Path:
     path = Path(out).expanduser()
     if not occupied(path):
         return path
-    if Path.cwd().is_relative_to(path.resolve()):
+    real = os.path.realpath(path)  # Path.resolve() is a RuntimeError for links in a circle
+    if Path.cwd().is_relative_to(real):
         raise OutputExistsError(path, reason="and the current directory is in it", hint="choose another output")
     if not force:
-        if isinstance(source, str | Path) and path.resolve() == Path(source).resolve():
+        if isinstance(source, str | Path) and real == os.path.realpath(source):
             raise OutputExistsError(path, reason="and is the source", hint="choose another output")
         raise OutputExistsError(path, hint="choose another output, or replace it", options={"force": True})
     return path
