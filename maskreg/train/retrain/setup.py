@@ -215,6 +215,8 @@ def _value(key: str, value: Any, kind: Any) -> Any:
 
 def arguments(setup: RunSetup, folder: Path, *, save_every: float) -> Any:
     """TRL's configuration of this process, which can be one of several."""
+    from transformers import Trainer, get_scheduler
+
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     parts = processes * setup.config.get("gradient_accumulation_steps", 1)
     if setup.batch_size < 1 or parts < 1 or setup.batch_size % parts:
@@ -234,6 +236,10 @@ def arguments(setup: RunSetup, folder: Path, *, save_every: float) -> Any:
     recipe = RECIPES[setup.recipe]
     with calling(f"trl.{recipe.method}Config", "the batch size, or keys of TRL"):
         made = recipe.config(**(defaults | setup.config | own))
+        # Made when training begins, and only then refused.
+        kind, settings = Trainer.get_optimizer_cls_and_kwargs(made)
+        optimizer, warmup = kind([torch.zeros(1)], **settings), made.get_warmup_steps(setup.steps)
+        get_scheduler(made.lr_scheduler_type, optimizer, warmup, setup.steps, made.lr_scheduler_kwargs)
     if made.world_size != processes:
         raise ConfigError(f"this is one of {processes} processes, of which Accelerate joins {made.world_size}")
     return made

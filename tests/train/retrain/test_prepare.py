@@ -71,3 +71,9 @@ def test_a_batch_is_taken_in_equal_parts_by_all_processes(tmp_path: Path, monkey
     with pytest.raises(UsageError, match=r"\b3 .*\b2 ") as caught:
         arguments(setup, tmp_path, save_every=1)
     assert caught.value.facts["options"] == {"batch_size": 4}
+
+
+@pytest.mark.parametrize("wrong", [{"learning_rate": -1}, {"lr_scheduler_kwargs": {"unknown": 1}}])
+def test_what_training_would_refuse_is_refused_before(wrong: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        arguments(RunSetup("sft", "", "", "", config=read_config(wrong, RECIPES["sft"])), tmp_path, save_every=1)
