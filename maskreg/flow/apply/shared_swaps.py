@@ -4,7 +4,8 @@
 
     FOLDER/<64 digits of the links>.moved   digest of a table, its length, the table, then the movers of all blocks:
                                             places uint32, codes before uint16, codes after uint16
-    FOLDER/lock                             held by the process that works one out; the others wait, and read its file
+    FOLDER/lock                             held by the process that works one out, whose id is in it; the others
+                                            wait, and read its file
 
 The file of another user could change after it was checked, so the folder and its files are the user's alone to write.
 Only :mod:`maskreg.flow.apply.moving` says whether a block that was read fits; where none does, a process decodes.
@@ -13,6 +14,7 @@ Only :mod:`maskreg.flow.apply.moving` says whether a block that was read fits; w
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shlex
 import stat
@@ -34,7 +36,11 @@ from maskreg.update.route import Route
 PATIENCE_S = 60.0
 """How long to wait for a process that works swaps out, which might have been stopped, before doing so alone."""
 
+SILENCE_S = 2.0
+"""How long to wait before a warning says for which process."""
+
 _POLL_S = 0.05
+_log = logging.getLogger("maskreg")
 _NAMES = "[0-9a-f]" * 64 + ".moved"
 _MOST_FILES = 2
 _DTYPES = torch.int32, torch.int16, torch.int16
@@ -113,16 +119,22 @@ def _lock(path: Path, held: ExitStack) -> bool:
     """Hold a lock, or say that it cannot be had."""
     # Where a disk has become full or read-only, a process can still work alone.
     with suppress(OSError):
-        file = held.enter_context(path.open("ab"))
-        end = time.monotonic() + PATIENCE_S
+        file = held.enter_context(path.open("ab", buffering=0))
+        begun, is_told = time.monotonic(), False
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() >= end:
+                waited = time.monotonic() - begun
+                if waited >= PATIENCE_S:
                     break
+                if waited >= SILENCE_S and not is_told:
+                    is_told, holder = True, path.read_text() or "that holds the lock"
+                    _log.warning("%s: waiting up to %.0f s for process %s", path.parent, PATIENCE_S, holder)
                 time.sleep(_POLL_S)
             else:
+                file.truncate(0)
+                file.write(b"%d" % os.getpid())
                 return True
     return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import multiprocessing
+import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -119,7 +120,9 @@ def test_work_that_others_could_change_is_not_used(shared: Path, link: Artifact,
         follow(shared, link)
 
 
-def test_without_disk_or_lock_it_works_alone(shared: Path, link: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_disk_or_lock_it_works_alone(
+    shared: Path, link: Artifact, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
@@ -127,11 +130,13 @@ def test_without_disk_or_lock_it_works_alone(shared: Path, link: Artifact, monke
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert holds(model, TARGET)
-    monkeypatch.setattr(shared_swaps, "PATIENCE_S", 0)
+    monkeypatch.setattr(shared_swaps, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(shared_swaps, "SILENCE_S", 0)
     with (shared / "lock").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert holds(follow(shared, link), TARGET)
     assert [path.name for path in shared.iterdir()] == ["lock"]
+    assert f" {os.getpid()}" in caplog.text
 
 
 def test_a_model_of_which_nothing_is_coded_shares_nothing(tmp_path: Path, shared: Path) -> None:
