@@ -41,6 +41,7 @@ from maskreg.service.jobs.config import LONGEST_S, JobConfig, signer_of
 from maskreg.service.jobs.workers import Workers
 from maskreg.service.middleware import Punctual, RateLimits
 from maskreg.service.observing import configure
+from maskreg.service.pages.rendering import compile_templates
 from maskreg.settings import Remote, Settings, checked
 from maskreg.store import FileStore
 from maskreg.workspace.verbs.accounts import NewToken
@@ -106,6 +107,7 @@ def _application(options: Options, service: Service | None = None) -> FastAPI:
     configure()
     # While a thread computes, such as the one that follows the store, others wait this long for each turn.
     sys.setswitchinterval(_TURN_S)
+    compile_templates()
     return create_app(service or open_service(options))
 
 

@@ -41,6 +41,13 @@ NAVIGATION = (
 """What the head of every page leads to; jobs where the server runs some."""
 
 
+def compile_templates() -> None:
+    """Compile every template, which the first request for its page waits for otherwise."""
+    for file in (*files(PACKAGE).iterdir(), *files("maskreg.reports").iterdir()):
+        if file.name.endswith(".j2"):
+            environment(PACKAGE).get_template(file.name)
+
+
 def page(request: Request, principal: Principal, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """A page; ``values`` are escaped where they are not markup."""
     frame = {
