@@ -170,5 +170,5 @@ def _facts(registry: Registry, digest: Digest) -> Facts:
     totals, is_link = manifest.totals, stands_on(manifest) is not None
     layers = {layer: totals.layers[layer] for layer in sorted(totals.layers, key=natural)}
     moved = Group(numel=totals.numel, nnz=totals.nnz)
-    is_published = is_link or "mask" not in manifest.parts
+    is_published = is_link or (manifest.kind == "delta" and "mask" not in manifest.parts)
     return Facts(manifest.size, moved, layers, manifest.parents, is_published, is_link)

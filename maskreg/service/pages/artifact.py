@@ -181,7 +181,8 @@ def _files(shown: _Shown) -> dict[str, Any]:
 def _lineage(shown: _Shown) -> dict[str, Any]:
     derived = lineage(shown.ref, **shown.service.here)
     named = {row.digest: _named(shown, row.digest) for row in derived.ancestors}
-    return {"lineage": derived, "named": named, "children": _children(shown)}
+    earlier = {entry.digest for entry in log(replace(shown.ref, digest=None), **shown.service.here)}
+    return {"lineage": derived, "named": named, "earlier": earlier, "children": _children(shown)}
 
 
 def _history(shown: _Shown) -> dict[str, Any]:

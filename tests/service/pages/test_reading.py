@@ -26,6 +26,7 @@ from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg.analysis.verdict import null_label
+from maskreg.artifact.analysis import write_analysis
 from maskreg.errors import CorruptError, LimitError
 from maskreg.service.app import create_app
 from maskreg.service.gateway.visibility import Remembered
@@ -161,6 +162,16 @@ def test_the_lineage_leads_both_ways_among_names_that_one_may_read(client: TestC
     assert links(section(both, "children")) == []
     # The first has a second name, which an admin can see.
     assert "secret" not in text + both
+
+
+def test_an_analysis_is_no_run_and_tells_of_its_recipe_in_words(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home, tmp_path / "home")
+    with service_in(tmp_path / "home", frozenset({"team"})) as service:
+        of = service.workspace.find("team/toy-opd:v1").artifact
+        recipe = {"kind": "analysis", "ranks": [16, 64], "presets": {"small": {"rank": 16}}}
+        maskreg.tag(write_analysis(tmp_path / "home", of, {}, recipe), "team/found:v1", workspace=service.workspace)
+        text = TestClient(create_app(service), "http://localhost").get("/p/team/found:v1").text
+    assert "/runs/" not in text and "analysis, ranks 16 64" in plain(text) and "{" not in section(text, "facts")
 
 
 def test_recorded_comparisons_are_shown_to_readers_of_both_masks(client: TestClient) -> None:
@@ -404,7 +415,7 @@ def test_without_the_source_the_page_says_who_can_offer_it(
     shutil.copytree(home, folder, ignore=shutil.ignore_patterns("service.db*", "catalog.db*"))
     with service_in(folder, frozenset({"team"})) as service:
         text = TestClient(create_app(service), "http://localhost").get(PAIR).text
-        assert "maskreg serve --sources" in section(text, "source") and "--source " not in text
+        assert "maskreg serve --sources" in plain(section(text, "source")) and "--source " not in text
         monkeypatch.setattr(comparing, "KEPT", Remembered(1))
         jobs = JobConfig(service.workspace.settings, *(None, ""), (home.parent,), tmp_path / "outputs")
         offering = replace(service, jobs=jobs)

@@ -102,7 +102,10 @@ def test_pages_follow_each_other_and_deleted_links_keep_their_place(
         address = following[1] if following else ""
     assert [row[0] for row in shown] == ["6", "6", "5", "4", "3", "3", "2", "1"]
     assert [row[0] for row in shown if "deleted" in row] == ["4", "3", "3", "2", "1"]
-    assert client.get("/p/team/long:latest?tab=history").text.count("<td>moved</td>") == 7
+    history = client.get("/p/team/long:latest?tab=history").text
+    assert history.count("<td>moved</td>") == 7
+    _, link, earlier, *_ = re.findall(r'href="(/p/team/long:latest@[^"]+)"', history)
+    assert f'href="{earlier}"' in client.get(f"{link}?tab=lineage").text
 
 
 def test_times_are_told_in_one_unit() -> None:
