@@ -12,7 +12,6 @@ What only the mask's bits can tell is the business of :mod:`maskreg.artifact.rec
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -43,7 +42,7 @@ def totals_of(rows: Iterable[Tensor]) -> Totals:
     summary = summarize(
         (t.role, t.layer, Counts(t.numel, t.nnz, t.differing, t.energy, t.nonfinite, t.nan, t.inf)) for t in rows
     )
-    ratios = {k: None if v is None else six_digits(v) for k, v in dataclasses.asdict(summary.ffn).items()}
+    ratios = {k: None if v is None else six_digits(v) for k, v in summary.ffn.items()}
     return Totals(
         **rounded(summary.all),
         roles={k: Group(numel=c.numel, nnz=c.nnz) for k, c in summary.roles.items()},

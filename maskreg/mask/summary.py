@@ -34,47 +34,34 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class FfnShares:
-    """The three quantities that the literature calls "FFN ratio", each with its lift over what chance predicts.
-
-    None where a denominator is 0. A lift of 1 is what the FFN's share of the compared parameters predicts. The energy
-    share is defined in "Dense Supervision, Sparse Updates" (arXiv 2606.13657, table 3).
-    """
-
-    param_share: float | None
-    energy_share: float | None
-    energy_lift: float | None
-    density: float | None
-    density_lift: float | None
-    mask_share: float | None
-    mask_lift: float | None
-
-
-@dataclass(frozen=True)
 class Summary:
     """Totals of a mask, by role and by layer, and its FFN ratios."""
 
     all: Counts
     roles: dict[str, Counts]
     layers: dict[str, Counts]
-    ffn: FfnShares
+    ffn: dict[str, float | None]
 
 
-def ffn_shares(ffn: Counts, everything: Counts) -> FfnShares:
-    """The three FFN ratios with the parameter share and the lifts."""
+def ffn_shares(ffn: Counts, everything: Counts) -> dict[str, float | None]:
+    """The three FFN ratios by the names in a manifest, with the parameter share and the lifts.
+
+    None where a denominator is 0. The energy share is defined in "Dense Supervision, Sparse Updates" (arXiv 2606.13657,
+    table 3).
+    """
     param_share = _ratio(ffn.numel, everything.numel)
     energy_share = _ratio(ffn.energy, everything.energy)
     density = _ratio(ffn.nnz, ffn.numel)
     mask_share = _ratio(ffn.nnz, everything.nnz)
-    return FfnShares(
-        param_share,
-        energy_share,
-        _ratio(energy_share, param_share),
-        density,
-        _ratio(density, _ratio(everything.nnz, everything.numel)),
-        mask_share,
-        _ratio(mask_share, param_share),
-    )
+    return {
+        "param_share": param_share,
+        "energy_share": energy_share,
+        "energy_lift": _ratio(energy_share, param_share),
+        "density": density,
+        "density_lift": _ratio(density, _ratio(everything.nnz, everything.numel)),
+        "mask_share": mask_share,
+        "mask_lift": _ratio(mask_share, param_share),
+    }
 
 
 def summarize(rows: Iterable[tuple[str, str, Counts]]) -> Summary:
