@@ -119,8 +119,8 @@ class Outgoing:
         tensors = [self._delta[name] for name in self.changed]
         coded = {tensor.name: tensor.row.differing for tensor in tensors if tensor.change is Change.DECODE}
         uncounted = [name for name in self.changed if name not in coded]
-        for span, count in self.map(_differing, uncounted, silent=True):
-            coded[span.name] = coded.get(span.name, 0) + count
+        for span, count in self.map(lambda span: np.count_nonzero(span.before != span.after), uncounted, silent=True):
+            coded[span.name] = coded.get(span.name, 0) + int(count)
         return {name: coded.get(name, 0) for name in self.changed}
 
     def map(
@@ -187,7 +187,3 @@ class Outgoing:
     def _file_names(self, prefix: str) -> set[str]:
         keys = (entry.key for entry in self.artifact.manifest.objects)
         return {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
-
-
-def _differing(span: ChangedSpan) -> int:
-    return int(np.count_nonzero(span.before != span.after))

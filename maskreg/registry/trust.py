@@ -283,7 +283,8 @@ class Trust:
 
     def _fault(self, entry: RefEntry) -> str:
         documents = self.documents(entry.ref.project)
-        written = f"entry {entry.n}, {_state(entry)} by {entry.by} at {entry.at:%Y-%m-%d %H:%M:%S} UTC,"
+        state = entry.digest.short if entry.digest else "a removal"
+        written = f"entry {entry.n}, {state} by {entry.by} at {entry.at:%Y-%m-%d %H:%M:%S} UTC,"
         if not documents:
             return f"{written} is signed, and the project has no key" if entry.signer else ""
         current = documents[-1]
@@ -428,10 +429,6 @@ def _project(trust: Trust, refs: RefLog, project: str, ref: Ref | None) -> Itera
             trust.check_latest(tag, heads.get(tag))
         except CorruptError as error:
             yield error
-
-
-def _state(entry: RefEntry) -> str:
-    return entry.digest.short if entry.digest else "a removal"
 
 
 def _time(at: datetime) -> str:

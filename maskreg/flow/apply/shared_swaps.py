@@ -36,9 +36,6 @@ from maskreg.update.route import Route
 PATIENCE_S = 60.0
 """How long to wait for a process that works swaps out, which might have been stopped, before doing so alone."""
 
-SILENCE_S = 2.0
-"""How long to wait before a warning says for which process."""
-
 _POLL_S = 0.05
 _log = logging.getLogger("maskreg")
 _NAMES = "[0-9a-f]" * 64 + ".moved"
@@ -128,7 +125,7 @@ def _lock(path: Path, held: ExitStack) -> bool:
                 waited = time.monotonic() - begun
                 if waited >= PATIENCE_S:
                     break
-                if waited >= SILENCE_S and not is_told:
+                if waited >= PATIENCE_S / 30 and not is_told:
                     is_told, holder = True, path.read_text() or "that holds the lock"
                     _log.warning("%s: waiting up to %.0f s for process %s", path.parent, PATIENCE_S, holder)
                 time.sleep(_POLL_S)

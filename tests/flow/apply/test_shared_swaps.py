@@ -131,7 +131,6 @@ def test_without_disk_or_lock_it_works_alone(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert holds(model, TARGET)
     monkeypatch.setattr(shared_swaps, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(shared_swaps, "SILENCE_S", 0)
     with (shared / "lock").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert holds(follow(shared, link), TARGET)
