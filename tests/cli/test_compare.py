@@ -29,7 +29,7 @@ def test_what_is_known_of_the_start_is_asked_of_the_cards(run: Run, masks: tuple
 
 def test_what_makes_masks_alike_is_said(run: Run, masks: tuple[str, str, str]) -> None:
     run("baseline", "one", "--kind", "subset", "--density", "0.1", "--name", "part")
-    run("combine", "one", "one", "--how", "and", "--name", "copy")
+    run("combine", "part", "one", "--how", "or", "--name", "copy")
     told = run("compare", "one", "copy", "rl:rlvr-reference", "--json").json["pairs"]
     assert [note.partition(" ")[0] for note in told[0]["notes"]] == ["one", "copy"]
     assert told[1]["notes"] == told[2]["notes"] == []

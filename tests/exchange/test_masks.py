@@ -42,7 +42,7 @@ def test_a_mask_comes_back(lab: Lab) -> None:
 
 
 def test_masks_without_a_target_come_back_as_the_same_artifact(lab: Lab) -> None:
-    combined = maskreg.combine(["toy:v1", "toy:v1"], "both", how="and", workspace=lab.space)
+    combined = maskreg.combine(["toy:v1"], "both", at_least=1, workspace=lab.space)
     drawn = maskreg.baseline("toy:v1", "random-global", "drawn", workspace=lab.space)
     for artifact in (combined, drawn):
         assert converted(lab, artifact).digest == artifact.digest
