@@ -88,9 +88,10 @@ def _values_of(ctx: click.Context, param: click.Parameter) -> Callable[[], Itera
         return _remotes
     if "REF" in shown or param.name in ("a", "b", "old", "refs", "words") or (command, param.name) == ("mv", "new"):
         # A pull looks for what is not here yet.
-        return lambda: _names(ctx.params.get("remote"), ask_default=command in ("pull", "follow"))
+        remote, absent = ctx.params.get("remote"), command in ("pull", "follow")
+        return lambda: [str(entry.ref) for entry in _listed(remote, ask_default=absent)]
     if command.startswith("config ") and param.name == "key":
-        return _settings
+        return lambda: [setting.key for setting in verbs.config.show()]
     if at := _TABLES.get((command.partition(" ")[0], param.name)):
         module, _, name = at.partition(":")
         return lambda: getattr(importlib.import_module(module), name)
@@ -109,18 +110,10 @@ def _listed(remote: str | None = None, *, ask_default: bool = False) -> verbs.se
         return verbs.search.search(remote=remote, workspace=space)
 
 
-def _names(remote: str | None, *, ask_default: bool) -> list[str]:
-    return [str(entry.ref) for entry in _listed(remote, ask_default=ask_default)]
-
-
 def _remotes() -> Iterable[str]:
     from maskreg.settings import Settings
 
     return Settings.load().remotes
-
-
-def _settings() -> Iterable[str]:
-    return [setting.key for setting in verbs.config.show()]
 
 
 class _WithExample(click.Command):

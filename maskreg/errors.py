@@ -75,6 +75,11 @@ class MaskregError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    @property
+    def fault(self) -> str:
+        """The message, without the key of a damaged object, which it begins with."""
+        return self.message.removeprefix(f"{getattr(self, 'key', '')}: ")
+
     def __setattr__(self, name: str, value: object) -> None:
         if name == "hint":
             # Python prints notes below the message of a traceback.

@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 
 from maskreg.digest import Digest
 from maskreg.errors import (
-    CorruptError,
     DataError,
     MaskregError,
     NotAllowedError,
@@ -242,7 +241,7 @@ def _signed_tag(registry: Registry, ref: Ref) -> SignedTag:
     except DataError as error:
         facts = (head.n, head.digest) if head else (0, None)
         by = head.by if head else ""
-        return SignedTag(ref, *facts, "wrong", by=by, fault=_fault(error), error=error)
+        return SignedTag(ref, *facts, "wrong", by=by, fault=error.fault, error=error)
     if not documents:
         return SignedTag(ref, head.n, head.digest, "unsigned", by=head.by)
     key = documents[-1].key
@@ -254,10 +253,6 @@ def _signed_tag(registry: Registry, ref: Ref) -> SignedTag:
             break
         since = entry.at
     return SignedTag(ref, head.n, head.digest, "signed", key, since, head.by)
-
-
-def _fault(error: DataError) -> str:
-    return error.message.removeprefix(f"{error.key}: ") if isinstance(error, CorruptError) else error.message
 
 
 def _heads(registry: Registry, project: str) -> Iterator[RefEntry]:

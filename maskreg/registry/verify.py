@@ -222,7 +222,7 @@ class _Looking:
                     opened.check_object(entry)
             except _WRONG as error:
                 key = artifact_prefix(digest) + entry.key
-                return CorruptError(key, _fault(error), hint=error.hint, **error.facts)
+                return CorruptError(key, error.fault, hint=error.hint, **error.facts)
             return None
 
         damaged: list[CorruptError] = []
@@ -390,7 +390,7 @@ class _Everything(_Looking):
             if isinstance(error, CorruptError) and error.key.startswith(REFS):
                 yield _damage(None, (str(ref_of(error.key)),), error)
             elif isinstance(error, DataError):
-                yield Damage(None, (), "catalog", _fault(error), error)
+                yield Damage(None, (), "catalog", error.fault, error)
             else:
                 # A database that is down, or refuses, says nothing about its file.
                 self.unchecked = error
@@ -404,7 +404,7 @@ def _of_logs(damaged: Iterable[CorruptError]) -> Iterator[Damage]:
 
 
 def _damage(digest: Digest | None, names: tuple[str, ...], error: CorruptError) -> Damage:
-    return Damage(digest, names, error.key, error.message.removeprefix(f"{error.key}: "), error)
+    return Damage(digest, names, error.key, error.fault, error)
 
 
 def _guard_fault(store: Store, info: ObjectInfo) -> CorruptError | None:
@@ -423,11 +423,6 @@ def _guard_fault(store: Store, info: ObjectInfo) -> CorruptError | None:
 def _at(prefix: str, manifest: Manifest | None, error: MaskregError) -> CorruptError:
     """An error about a document or object of an artifact, under its key in the store."""
     name = error.key if isinstance(error, CorruptError) else error.message.partition(": ")[0]
-    name = name.removeprefix(prefix)
+    fault, name = error.message.removeprefix(f"{name}: "), name.removeprefix(prefix)
     known = manifest is not None and name in {entry.key for entry in manifest.objects}
-    return CorruptError(prefix + (name if known else MANIFEST), _fault(error, name), hint=error.hint, **error.facts)
-
-
-def _fault(error: MaskregError, name: str = "") -> str:
-    name = error.key if isinstance(error, CorruptError) else name
-    return error.message.removeprefix(f"{name}: ")
+    return CorruptError(prefix + (name if known else MANIFEST), fault, hint=error.hint, **error.facts)

@@ -256,9 +256,8 @@ class Witness:
                 self.note(f"what was seen of {self._name} could not be remembered: {error.message}")
 
     def _damaged(self, key: str, error: DataError) -> CorruptError:
-        fault = error.message.removeprefix(f"{error.key}: " if isinstance(error, CorruptError) else "")
         hint = f"forget what was seen of it: {removal(self._records.store.url, key)}"
-        return CorruptError(key, f"{fault}; this is what was seen of {self._name}", hint=hint)
+        return CorruptError(key, f"{error.fault}; this is what was seen of {self._name}", hint=hint)
 
 
 def _folder(uuid: str, ref: Ref) -> str:
