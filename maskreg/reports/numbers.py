@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from maskreg.analysis.comparison import Consensus, Intersection, PairOverlap
 from maskreg.analysis.pairwise import PairMatrix
@@ -22,6 +23,21 @@ MOST_GROUPS = 200
 """Maximum number of groups of a trajectory to list, those that moved farthest."""
 
 
+T = TypeVar("T")
+
+
+class Number(str):
+    """A number as a page shows it, and all its digits; shares are fractions, and an interval is ``LOW..HIGH``."""
+
+    digits: str
+
+
+def _as(write: Callable[[T], str], value: T, shown: T | None = None) -> Number:
+    number = Number(write(value if shown is None else shown))
+    number.digits = "..".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+    return number
+
+
 @dataclass(frozen=True)
 class Numbers:
     """A table."""
@@ -31,9 +47,10 @@ class Numbers:
     left_out: int = 0
 
     def csv(self) -> str:
-        """The table as CSV, with the words that a page shows."""
+        """The table as CSV, with all digits of its numbers."""
         file = io.StringIO()
-        csv.writer(file, lineterminator="\n").writerows((self.columns, *self.rows))
+        rows = ([cell.digits if isinstance(cell, Number) else cell for cell in row] for row in self.rows)
+        csv.writer(file, lineterminator="\n").writerows((self.columns, *rows))
         return file.getvalue()
 
     def latex(self) -> str:
@@ -56,7 +73,7 @@ def _latex(text: str) -> str:
 
 def density_numbers(grid: Grid) -> Numbers:
     """The density of every module in every layer."""
-    cells = {cell: percent(group.density) for cell, group in grid.cells.items()}
+    cells = {cell: _as(percent, group.density) for cell, group in grid.cells.items()}
     rows = tuple((layer, *(cells.get((layer, module), "") for module in grid.modules)) for layer in grid.layers)
     return Numbers(("layer", *grid.modules), rows)
 
@@ -66,8 +83,8 @@ def matrix_numbers(matrix: PairMatrix) -> Numbers:
     rows = (
         (
             ", ".join(matrix.names[mask] for mask in pair.masks),
-            percent(pair.headroom),
-            interval(pair.headroom_interval),
+            _as(percent, pair.headroom),
+            _as(interval, pair.headroom_interval),
             pair.words(matrix.null),
         )
         for pair in matrix.pairs
@@ -79,7 +96,13 @@ def consensus_numbers(consensus: Consensus) -> Numbers:
     """Coordinates by the number of masks that hold them, beside independent masks."""
     total = max(sum(consensus.observed), 1)
     rows = (
-        (str(masks), whole(count), percent(count / total), whole(round(expected)), percent(expected / total))
+        (
+            str(masks),
+            _as(whole, count),
+            _as(percent, count / total),
+            _as(whole, expected, round(expected)),
+            _as(percent, expected / total),
+        )
         for masks, (count, expected) in enumerate(zip(consensus.observed, consensus.expected, strict=True))
     )
     return Numbers(("in so many masks", "coordinates", "share", "independent masks", "share"), tuple(rows))
@@ -88,11 +111,16 @@ def consensus_numbers(consensus: Consensus) -> Numbers:
 def overlap_numbers(pair: PairOverlap) -> Numbers:
     """What two masks share beside every null, as shares of the smaller mask."""
     rows = (
-        (null_label(rung.null), percent(rung.share), interval((rung.low, rung.high)), "yes" if rung.decides else "no")
+        (
+            null_label(rung.null),
+            _as(percent, rung.share),
+            _as(interval, (rung.low, rung.high)),
+            "yes" if rung.decides else "no",
+        )
         for rung in rungs(pair)
     )
     counts = pair.whole.counts
-    observed = ("observed", percent(counts.both / counts.most if counts.most else None), "", "")
+    observed = ("observed", _as(percent, counts.both / counts.most if counts.most else None), "", "")
     return Numbers(("null", "of the smaller mask", "95 % of masks under it", "decides"), (*rows, observed))
 
 
@@ -102,9 +130,9 @@ def intersection_numbers(names: Sequence[str], intersections: Sequence[Intersect
     rows = (
         (
             ", ".join(names[mask] for mask in each.masks),
-            whole(each.coordinates),
-            percent(each.coordinates / total),
-            whole(round(each.expected)),
+            _as(whole, each.coordinates),
+            _as(percent, each.coordinates / total),
+            _as(whole, each.expected, round(each.expected)),
         )
         for each in intersections
     )
@@ -121,8 +149,10 @@ def magnitude_numbers(exponents: ByExponent) -> Numbers:
         beside: tuple[str, ...] = ()
         if exponents.expected is not None:
             expected = float(exponents.expected[field] / members)
-            beside = percent(expected), points(density - expected)
-        rows.append((name_of(field, place), whole(members), percent(members / total), percent(density), *beside))
+            beside = _as(percent, expected), _as(points, density - expected)
+        rows.append(
+            (name_of(field, place), _as(whole, members), _as(percent, members / total), _as(percent, density), *beside)
+        )
     columns = ("magnitude", "weights", "share of all", "density")
     null = () if exponents.expected is None else ("rounding alone", "difference")
     return Numbers((*columns, *null), tuple(rows))
@@ -133,7 +163,7 @@ def spectra_numbers(geometry: Geometry) -> Numbers:
 
     def row(label: str, beside: Summary, *, share: bool) -> tuple[str, ...]:
         text = percent if share else three_digits
-        return label, text(beside.median), text(beside.null_median)
+        return label, _as(text, beside.median), _as(text, beside.null_median)
 
     energies = [row(f"energy in the largest {k}", beside, share=True) for k, beside in geometry.energies.items()]
     ranks = [row(f"stable rank, layer {layer}", beside, share=False) for layer, beside in geometry.layers.items()]
@@ -154,7 +184,7 @@ def group_numbers(run: Trajectory) -> Numbers | None:
         return None
     kept = sorted(run.groups, key=lambda label: -(run.groups[label].checkpoints[-1].relative_norm or 0.0))[:MOST_GROUPS]
     rows = tuple(
-        (label or "-", point.name, *_cells(point), percent(group.similarity_by_chance))
+        (label or "-", point.name, *_cells(point), _as(percent, group.similarity_by_chance))
         for label in sorted(kept, key=natural)
         for group in [run.groups[label]]
         for point in group.checkpoints
@@ -164,9 +194,9 @@ def group_numbers(run: Trajectory) -> Numbers | None:
 
 def _cells(point: Point) -> tuple[str, ...]:
     return (
-        percent(point.density),
-        percent(point.step_density),
-        three_digits(point.relative_norm),
-        three_digits(point.stable_rank),
-        percent(point.similarity_to_final),
+        _as(percent, point.density),
+        _as(percent, point.step_density),
+        _as(three_digits, point.relative_norm),
+        _as(three_digits, point.stable_rank),
+        _as(percent, point.similarity_to_final),
     )
