@@ -34,7 +34,7 @@ from maskreg.tensors.rules import parse_rule
 from maskreg.words import counted, percent
 
 SCHEMA: Literal["maskreg.artifact/1"] = "maskreg.artifact/1"
-ENCODER = "maskreg-4"
+ENCODER = "maskreg-5"
 """Identifies the encoder; changes whenever the same input would give other bytes."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]

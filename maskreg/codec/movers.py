@@ -14,17 +14,18 @@ One coder, an rANS state of 64 bits (J. Duda, arXiv:1311.2540), takes everything
     before(k), after(k)   hazards of all coordinates up to k, without and with its own
     take [a, b)           state = (b - a) * floor(state / 2^29) + u - a; below 2^32, a word of 32 bits is appended
 
-A sign takes one bit of the same number: most movers move by one ULP, and so take one number each. Of a wait it says
-nothing.
+A sign takes one bit of the same number. Of a wait it says nothing.
 
-How many ULPs a mover moves, s, is k = floor(log2(s)), as k *longer* bits of 1 and one of 0; then the k bits below the
-highest of s, highest first. 15 longer bits of 1 stand for a literal of 16 bits. A literal's bits, and those below the
-highest two, take a bit each. The others are adaptive: each has a chance, which counts what came before under the same
-number. That number is the binade that a step reaches, exponent + k, as updates are about as long for every weight:
+Most movers move by one ULP, and so take one number each: of a class, those that move further have a *share* of the
+numbers of each mover, the highest ones.
 
-    exponent 112, step 5 = 101b: longer 1 (first, 112), 1 (113), 0 (114); top bit 0 (114); then 1
+These take a second number. How many ULPs a mover moves, s, is k = floor(log2(s)) and the k bits below the highest of s.
+The number, of 16 bits, says k and the highest of these bits, its *top* bit; the others take a bit each, and so do those
+of a literal. Updates are about as long for every weight, so how likely a step is to end at some k depends on the binade
+that it reaches, exponent + k, which is class + k above the first class's: of the steps that reach one, some are
+*longer*, and of those that are not, some have a top bit of 1.
 
-Movers of the exponents from ``ones`` on move by one ULP: there is no more than their sign.
+    exponent 112, step 5 = 101b: longer than in binade 113, not in 114, top bit 0; then 1
 
 Hazards: how likely coordinates are to move, so that the way to the next *mover* costs one number.
 
@@ -39,7 +40,8 @@ mover is, and a decoder finds it by adding up hazards instead of asking coordina
 
 All coordinates of a class have one of 61 hazards, four to the octave. They are known by their index. One binade up,
 half as many coordinates move, so an index is most likely 4 less than the index of the class before. The difference from
-that is stored as a Rice code, whose bits are weighed against the movers' bits.
+that is stored as a Rice code, whose bits are weighed against the movers' bits. Likewise the shares of those that move
+further, are longer, or have a top bit of 1: an index of one of 61, three for twice the odds.
 
     moved    712 of 1,664    730 of 3,299    690 of 6,400     hazards -log2(1 - p) * 8,192: 6,601, 2,953, 1,348
     indexes  51 (6,888)      46 (2,896)      42 (1,448)       47 and 42 were expected: -1, 0
@@ -63,7 +65,7 @@ from maskreg.parallel import Buffers
 Numbers = npt.NDArray[np.int64]
 
 Indexes = npt.NDArray[np.uint8]
-"""Of hazards, by class."""
+"""Of hazards or shares, by class."""
 
 OCTAVE = 1 << 13
 """Hazard over which the probability that nothing moves halves."""
@@ -75,10 +77,20 @@ SURVIVAL_BITS = 28
 """A survival of 1 is 1 << SURVIVAL_BITS."""
 
 MOST_INDEX = 60
-"""The index of the highest hazard."""
+"""The index of the highest hazard, and of the highest share."""
 
 HAZARDS: npt.NDArray[np.uint16] = np.array([*(int(2 ** (index / 4)) for index in range(MOST_INDEX)), 32767], np.uint16)
 """uint16 ``[61]``, by index: 2^(index / 4) rounded down (p = .00008 for the first, .94 for the last)."""
+
+SHARE_BITS = 16
+"""A share of 1 is 1 << SHARE_BITS."""
+
+_EVEN, _ODDS = 44, 3  # the index of a share of one half, and how many indexes double the odds
+
+_FURTHER = 1 / (1 + np.exp2((_EVEN - np.arange(1, MOST_INDEX + 1)) / _ODDS))
+
+SHARES: npt.NDArray[np.uint16] = np.rint(np.concatenate([[0], _FURTHER]) * (1 << SHARE_BITS)).astype(np.uint16)
+"""uint16 ``[61]``, by index: of movers that move further, in 1 / 2^16. 0, then odds of 2^((index - 44) / 3)."""
 
 _COARSE, _FINE = 128, 64
 _HALF_BITS = 31
@@ -104,6 +116,11 @@ COSTS: Numbers = np.rint(np.stack([-np.log2(_PROBABILITIES), HAZARDS / OCTAVE]) 
 )
 """int64 ``[2, 61]``: bits of a coordinate that moves, and of one that does not, by index."""
 
+SHARE_COSTS: Numbers = np.concatenate(
+    [[[1 << 38], [0]], np.rint(-np.log2([_FURTHER, 1 - _FURTHER]) * (1 << LOGARITHM_BITS)).astype(np.int64)], axis=1
+)
+"""int64 ``[2, 61]``: bits of a mover that moves further, and of one that does not, by index of the share."""
+
 
 def survival(hazard: int) -> int:
     """2^28 times the probability that nothing moves within a hazard of at most :data:`LIMIT`; falls strictly.
@@ -126,10 +143,12 @@ USUAL_STEPS: Numbers = (_FOLDED >> 2) + 3 << LOGARITHM_BITS
 
 
 def pack_indexes(indexes: Indexes) -> tuple[int, int]:
-    """Indexes from the lowest bits on, and how many bits they take.
+    """Indexes from the lowest bits on, and how many bits they take; none take none.
 
     The first takes 6, the Rice parameter 2, each of the others a Rice code.
     """
+    if not indexes.size:
+        return 0, 0
     path: list[int] = indexes.tolist()
     folded = [int(_FOLDED[before, index]) for before, index in itertools.pairwise(path)]
     plain = min(range(1 << _PLAIN_BITS), key=lambda plain: sum((value >> plain) + plain for value in folded))
@@ -141,10 +160,12 @@ def pack_indexes(indexes: Indexes) -> tuple[int, int]:
     return packed, at
 
 
-def unpack_indexes(packed: int, classes: int) -> tuple[Indexes, int] | None:
-    """Indexes of so many classes, from the lowest bits on, and how many bits they take; None when they are invalid."""
+def unpack_indexes(packed: int, count: int) -> tuple[Indexes, int] | None:
+    """So many indexes, from the lowest bits on, and how many bits they take; None when they are invalid."""
+    if not count:
+        return np.empty(0, np.uint8), 0
     path, plain, at = [packed & (1 << _INDEX_BITS) - 1], packed >> _INDEX_BITS & (1 << _PLAIN_BITS) - 1, _FIXED_BITS
-    for _ in range(classes - 1):
+    for _ in range(count - 1):
         rest = packed >> at
         ones = (~rest & rest + 1).bit_length() - 1
         folded = ones << plain | rest >> ones + 1 & (1 << plain) - 1
@@ -158,17 +179,14 @@ def unpack_indexes(packed: int, classes: int) -> tuple[Indexes, int] | None:
 STATE_BYTES = 8
 """Of the state before the first coordinate, at the beginning of a sub-block."""
 
-MOST_LONGER = 15
-"""Longer bits of a literal."""
-
-CHANCE_BITS = 16
-"""A chance of 1 is 1 << CHANCE_BITS."""
-
-_RATES = np.array([(1 << 17) // (2 * seen + 3) for seen in range(62)], np.uint32)
-"""65,536 / (n + 3/2) after n bits: chances are means that begin with half a bit of each kind."""
-
 CLASSES = 16
 """Classes of exponents."""
+
+BINADES = CLASSES + 13
+"""That a step can reach from a class: up to 14 above the last."""
+
+LIKELY_LONGER, LIKELY_TOP = 39, 42
+"""Indexes of the shares of binades of which nothing is said."""
 
 NONE = Movers(np.empty(0, np.uint32), np.empty(0, np.uint16))
 """No movers."""
@@ -184,12 +202,17 @@ class Hazards(NamedTuple):
     Attributes:
         first: the exponent of the first class, which has all lower ones too; the last class has all higher ones.
         by_class: uint16 ``[16]``, at most 32,767; 0 where nothing moves.
-        ones: exponent from which on movers move by one ULP.
+        shares: uint16 ``[16]``, by class: of movers that move by more than one ULP, in 1 / 2^16; 0 where none does.
+        longer: uint16 ``[29]``, by binade, from the one above the first class on: of steps that reach it, those that
+            go on.
+        tops: uint16 ``[29]``: of steps that end in it, those with a top bit of 1.
     """
 
     first: int
     by_class: npt.NDArray[np.uint16]
-    ones: int
+    shares: npt.NDArray[np.uint16]
+    longer: npt.NDArray[np.uint16]
+    tops: npt.NDArray[np.uint16]
 
 
 def encode_movers(source: Codes, movers: Movers, hazards: Hazards, length: int) -> list[bytes]:
@@ -198,12 +221,12 @@ def encode_movers(source: Codes, movers: Movers, hazards: Hazards, length: int) 
     ``length``: coordinates of each sub-block but the last, which has the rest.
     """
     compiled = library()
-    structure, _by_class = _structure(compiled, hazards)
+    structure, _arrays = _structure(compiled, hazards)
     own, count = movers_structure(compiled, movers), movers.positions.size
     sizes = np.empty(-(-source.size // length), np.int64)
     room = 64 * sizes.size + source.size // 512 + 2 * count
     while True:
-        numbers, words = _BUFFERS.array("numbers", 3 * room, np.uint32), _BUFFERS.array("words", room, np.uint32)
+        numbers, words = _BUFFERS.array("numbers", room, np.uint64), _BUFFERS.array("words", room, np.uint32)
         coded = _BUFFERS.bytes("coded", STATE_BYTES * sizes.size + words.nbytes)
         if not compiled.lib.maskreg_encode_movers(
             compiled.read(source), source.size, own, count, structure, length, compiled.write(numbers),
@@ -261,7 +284,7 @@ def decode_movers(
     """
     count = starts.size - 1
     compiled = library()
-    structure, _by_class = _structure(compiled, hazards)
+    structure, _arrays = _structure(compiled, hazards)
     movers, room = _room(compiled, min(count * length, 8 * int(starts[-1] - starts[0])))
     own, befores = movers_structure(compiled, before), before.positions.size
     found: int = compiled.lib.maskreg_decode_movers(
@@ -286,13 +309,13 @@ def _first(movers: Movers, count: int) -> Movers:
 @cache
 def _tables(compiled: Library) -> tuple[Any, ...]:
     """The fields of ``maskreg_hazards`` that all blocks share."""
-    return tuple(compiled.read(table) for table in (POWERS, LOGARITHMS, _RATES))
+    return tuple(compiled.read(table) for table in (POWERS, LOGARITHMS))
 
 
 def _structure(compiled: Library, hazards: Hazards) -> tuple[Any, Any]:
     """``maskreg_hazards`` of kernels.h, and what has to live as long as it."""
-    by_class = compiled.read(hazards.by_class)
-    return compiled.ffi.new("maskreg_hazards *", (by_class, *_tables(compiled), hazards.first, hazards.ones)), by_class
+    arrays = [compiled.read(array) for array in (hazards.by_class, hazards.shares, hazards.longer, hazards.tops)]
+    return compiled.ffi.new("maskreg_hazards *", (*arrays, *_tables(compiled), hazards.first)), arrays
 
 
 def movers_structure(compiled: Library, movers: Movers) -> Any:

@@ -1,7 +1,7 @@
 """Blocks in which few coordinates move: their bytes. FORMAT.md section 5.6 has every bit.
 
     head                     n (u32), kind, number of sub-blocks, exponent of the first class, number of classes
-    model                    from which exponent on ULP steps are 1; hazards by class              movers.py
+    model                    hazards by class, and shares of those that move further               movers.py
     with several sub-blocks  words of each (u32)
     sub-blocks               a state (u64) and words (u32)                                         movers.py
 
@@ -19,12 +19,17 @@ import numpy as np
 from maskreg.codec.base import Block, Codes, Movers
 from maskreg.codec.layout import HEAD_BYTES, SPARSE, Head, sub_block_numel
 from maskreg.codec.movers import (
+    BINADES,
     CLASSES,
     COSTS,
     HAZARDS,
+    LIKELY_LONGER,
+    LIKELY_TOP,
     LOGARITHM_BITS,
     LOGARITHMS,
     NONE,
+    SHARE_COSTS,
+    SHARES,
     STATE_BYTES,
     USUAL_STEPS,
     Hazards,
@@ -39,20 +44,12 @@ from maskreg.codec.ulp_steps import EXPONENTS, Counts
 from maskreg.errors import CorruptError
 from maskreg.native import Library, library
 
-_WORD_BYTES, _ONES_BITS = 4, 5
-
-NO_ONES = 31
-"""Stored where movers of any exponent can move by more than one ULP."""
-
-_MODEL_BYTES = 256  # more than a model takes
+_WORD_BYTES, _BINADE_BITS = 4, 5
+_MODEL_BYTES = 256  # most that a model takes
 _PART_BYTES = 3_000  # least bytes of a sub-block of several, since each takes 12 more
-_MOST_PARTS = 8  # sub-blocks that decode side by side on one core
+_MOST_PARTS = 16  # sub-blocks that decode side by side on one core
 
-_ALIKE = 1 << 15
-"""Sub-blocks whose distance is a multiple of so many coordinates would drive each other out of the caches."""
-
-
-_SAMPLED = ((1 << 20, 8), (1 << 17, 2))
+_SAMPLED = ((1 << 20, 32), (1 << 17, 4))
 """Of the tiles of a block of at least so many coordinates, exponents are counted in one of so many."""
 
 
@@ -61,30 +58,58 @@ class SparseModel(NamedTuple):
 
     Attributes:
         indexes: uint8 ``[classes]``, of hazards; classes without one do not move.
-        ones: how far above the first class movers always move by one ULP; :data:`NO_ONES` for nowhere.
+        shares: uint8 ``[classes]``, indexes of the shares of movers that move by more than one ULP.
+        longer, tops: uint8 ``[binades]``, at most 29: indexes of shares, by the binade that a step reaches.
     """
 
     first: int
     indexes: Indexes
-    ones: int
+    shares: Indexes
+    longer: Indexes
+    tops: Indexes
 
     def hazards(self) -> Hazards:
         """What coordinates move by."""
-        by_class = np.zeros(CLASSES, np.uint16)
-        by_class[: self.indexes.size] = HAZARDS[self.indexes]
-        return Hazards(self.first, by_class, EXPONENTS if self.ones == NO_ONES else self.first + self.ones)
+        by_class, shares = np.zeros((2, CLASSES), np.uint16)
+        by_class[: self.indexes.size], shares[: self.shares.size] = HAZARDS[self.indexes], SHARES[self.shares]
+        longer, tops = (np.full(BINADES, SHARES[index], np.uint16) for index in (LIKELY_LONGER, LIKELY_TOP))
+        longer[: self.longer.size], tops[: self.tops.size] = SHARES[self.longer], SHARES[self.tops]
+        return Hazards(self.first, by_class, shares, longer, tops)
+
+    def pack(self) -> bytes:
+        """The bytes in a block, which the first class is not among."""
+        packed = bits = 0
+        for number, width in (
+            *map(pack_indexes, self[1:3]),
+            (self.longer.size, _BINADE_BITS),
+            *map(pack_indexes, self[3:]),
+        ):
+            packed |= number << bits
+            bits += width
+        return packed.to_bytes(-(-bits // 8), "little")
+
+    @classmethod
+    def unpack(cls, packed: int, first: int, classes: int) -> tuple[SparseModel, int] | None:
+        """The model, and how many bytes it takes; None where it is invalid."""
+        lists: list[Indexes] = []
+        count, bits = classes, 0
+        for _ in cls._fields[1:]:
+            if len(lists) == 2:
+                count = packed >> bits & (1 << _BINADE_BITS) - 1
+                bits += _BINADE_BITS
+            unpacked = unpack_indexes(packed >> bits, count)
+            if unpacked is None or count > BINADES:
+                return None
+            lists.append(unpacked[0])
+            bits += unpacked[1]
+        return cls(first, *lists), -(-bits // 8)
 
 
 def encode_sparse(source: Codes, movers: Movers) -> bytes:
     """Code a block in which something moves."""
-    counts = count_movers(source, movers)
-    first, indexes, bits = choose_hazards(counts)
-    far = counts[2].nonzero()[0]
-    ones = min(max(int(far[-1]) + 1 - first, 0), NO_ONES) if far.size else 0
+    model, bits = choose_model(count_movers(source, movers))
     count = max(1, min((bits >> LOGARITHM_BITS + 3) // _PART_BYTES, _MOST_PARTS))
-    while count > 1 and sub_block_numel(source.size, count) % _ALIKE == 0:
-        count -= 1
-    return write_sparse(source, movers, SparseModel(first, indexes, ones), count)
+    return write_sparse(source, movers, model, count)
 
 
 def write_sparse(source: Codes, movers: Movers, model: SparseModel, count: int) -> bytes:
@@ -93,18 +118,16 @@ def write_sparse(source: Codes, movers: Movers, model: SparseModel, count: int) 
     parts = encode_movers(source, movers, model.hazards(), sub_block_numel(n, count))
     sizes = [(len(part) - STATE_BYTES) // _WORD_BYTES for part in parts] if len(parts) > 1 else []
     head = Head(n, SPARSE, len(parts), model.first, model.indexes.size).pack()
-    indexes, bits = pack_indexes(model.indexes)
-    packed = model.ones | indexes << _ONES_BITS
-    packed_bytes = packed.to_bytes(-(-(_ONES_BITS + bits) // 8), "little")
-    return b"".join([head, packed_bytes, np.array(sizes, "<u4").tobytes(), *parts])
+    return b"".join([head, model.pack(), np.array(sizes, "<u4").tobytes(), *parts])
 
 
 def count_movers(source: Codes, movers: Movers) -> Counts:
-    """Coordinates by exponent: all, those that move, and those that move by more than one ULP; int64 ``[3, 256]``.
+    """Coordinates by exponent: all, those that move, and those that move by more than one ULP; int64 ``[5, 256]``.
 
-    Of a large block, all are estimated by a part.
+    Of a large block, all are estimated by a part. Then by the binade in which they end: steps by more than one ULP, and
+    those of them with a top bit of 1.
     """
-    n, counts = source.size, np.zeros((3, EXPONENTS), np.int64)
+    n, counts = source.size, np.zeros((5, EXPONENTS), np.int64)
     every = next((every for least, every in _SAMPLED if n >= least), 1)
     compiled = library()
     own = movers_structure(compiled, movers)
@@ -115,24 +138,25 @@ def count_movers(source: Codes, movers: Movers) -> Counts:
     return counts
 
 
-def choose_hazards(counts: Counts) -> tuple[int, Indexes, int]:
-    """The exponent of the first class, indexes of hazards, and how long it is to say where movers are.
+def choose_model(counts: Counts) -> tuple[SparseModel, int]:
+    """What to say before the sub-blocks, and how long it is to say where movers are.
 
-    Windows are compared by the entropy of their classes: of the exponents inside, and of the sums at both ends.
-    Bits count in :data:`~maskreg.codec.movers.LOGARITHM_BITS`.
+    Windows of exponents are compared by the entropy of their classes: of the exponents inside, and of the sums at both
+    ends. Bits count in :data:`~maskreg.codec.movers.LOGARITHM_BITS`.
     """
     compiled = library()
-    chosen, least = np.empty(CLASSES + 1, np.uint8), compiled.ffi.new("int64_t *")
-    classes: int = compiled.lib.maskreg_choose_hazards(
-        compiled.read(counts), *_tables(compiled), compiled.write(chosen), least
-    )
-    return int(chosen[0]), chosen[1 : classes + 1], int(least[0])
+    chosen, least = np.empty(3 + 2 * (CLASSES + BINADES), np.uint8), compiled.ffi.new("int64_t *")
+    compiled.lib.maskreg_choose_hazards(compiled.read(counts), *_tables(compiled), compiled.write(chosen), least)
+    first, classes, binades = chosen[:3].tolist()
+    indexes, shares = chosen[3 : 3 + 2 * CLASSES].reshape(2, CLASSES)[:, :classes]
+    longer, tops = chosen[3 + 2 * CLASSES :].reshape(2, BINADES)[:, :binades]
+    return SparseModel(first, indexes, shares, longer, tops), int(least[0])
 
 
 @cache
 def _tables(compiled: Library) -> tuple[Any, ...]:
     """Those that all blocks share."""
-    return tuple(compiled.read(table) for table in (LOGARITHMS, COSTS, USUAL_STEPS))
+    return tuple(compiled.read(table) for table in (LOGARITHMS, COSTS, SHARE_COSTS, USUAL_STEPS))
 
 
 class SparseLayout:
@@ -151,14 +175,14 @@ class SparseLayout:
         if not 1 <= classes <= CLASSES or first > EXPONENTS - CLASSES:
             raise CorruptError("block", "its header is invalid")
         self.block = np.frombuffer(block, np.uint8)
-        model = int.from_bytes(block[HEAD_BYTES : HEAD_BYTES + _MODEL_BYTES], "little")
-        unpacked = unpack_indexes(model >> _ONES_BITS, classes)
+        packed = int.from_bytes(block[HEAD_BYTES : HEAD_BYTES + _MODEL_BYTES], "little")
+        unpacked = SparseModel.unpack(packed, first, classes)
         if unpacked is None:
-            raise CorruptError("block", "its hazards are invalid")
-        indexes, bits = unpacked
-        self.hazards = SparseModel(first, indexes, model & (1 << _ONES_BITS) - 1).hazards()
+            raise CorruptError("block", "its model is invalid")
+        model, size = unpacked
+        self.hazards = model.hazards()
         self.size = sub_block_numel(head.n, head.sub_blocks)
-        at, count = HEAD_BYTES + -(-(_ONES_BITS + bits) // 8), head.sub_blocks
+        at, count = HEAD_BYTES + size, head.sub_blocks
         if count > 1:
             if self.block.size - at < _WORD_BYTES * count:
                 raise CorruptError("block", "its directory is truncated")

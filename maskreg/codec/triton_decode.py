@@ -25,8 +25,6 @@ next mover comes (:mod:`maskreg.codec.movers`), and the sums of the tile's hazar
 
     sums of hazards      3  6  9 3009 3012 ...      goal 12: the fourth coordinate is the first to reach it: it moves
     no sum reaches it                               the goal lies in a later tile, and this one is passed over
-
-Adaptive chances are 16 bits each, with a count of up to 61 above them, and stay in the warp's registers.
 """
 
 from __future__ import annotations
@@ -45,10 +43,10 @@ import triton.language as tl
 
 from maskreg.codec.contexts import MAX_CELLS, PLAIN_CLASSES, SCALED_CLASSES, SIZES, Contexts
 from maskreg.codec.layout import LANES, LOWEST_STATE, STATE_BYTES, Layout
-from maskreg.codec.movers import CHANCE_BITS, CLASSES, LIMIT, MOST_LONGER, POWERS, SURVIVAL_BITS, survival
+from maskreg.codec.movers import BINADES, CLASSES, LIMIT, POWERS, SHARE_BITS, SURVIVAL_BITS, survival
 from maskreg.codec.movers import STATE_BYTES as SPARSE_STATE_BYTES
 from maskreg.codec.tables import SLOTS, TABLE_BITS
-from maskreg.codec.ulp_steps import EXPONENTS, FEWER_BITS, LITERAL, LITERAL_BITS, MIDDLE, NEAREST, TOKENS
+from maskreg.codec.ulp_steps import FEWER_BITS, LITERAL, LITERAL_BITS, MIDDLE, NEAREST, TOKENS
 from maskreg.errors import CorruptError
 from maskreg.tensors.bus import down, up
 
@@ -395,7 +393,6 @@ def decode_kernel(
 
 _SPAN = 512  # coordinates whose hazards are added up at once
 _COARSE = LIMIT // 64  # survivals that are compared at once: of every 64th hazard
-_CHANCES = 1024  # room for all chances: of exponents, and of both lists of binades
 
 
 def decode_sparse_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[SparseLayout]) -> list[torch.Tensor]:
@@ -417,8 +414,8 @@ def launch_sparse(
         movers_kernel[(len(sub_blocks),)](
             context, *at, _survivals(device), values, failed,
             TILE=_SPAN, FIELDS=sub_blocks.shape[1], MODEL_FIELDS=models.shape[1], CLASSES=CLASSES, COARSE=_COARSE,
-            CHANCES=_CHANCES, LIMIT=LIMIT, SURVIVAL_BITS=SURVIVAL_BITS, LEAST_SURVIVAL=survival(LIMIT),
-            CHANCE_BITS=CHANCE_BITS, MOST_LONGER=MOST_LONGER, EXPONENTS=EXPONENTS, num_warps=1, enable_fp_fusion=False,
+            LIMIT=LIMIT, SURVIVAL_BITS=SURVIVAL_BITS, LEAST_SURVIVAL=survival(LIMIT), SHARE_BITS=SHARE_BITS,
+            BINADES=BINADES, num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
     return values, down(failed, "outcomes") != 0
 
@@ -429,13 +426,13 @@ def _gather_sparse(
     """What the kernel takes of all blocks: sub-blocks, models and words.
 
     A sub-block's row has its first coordinate, coordinates, first word, words, block, and state; a block's its hazards
-    by class, the exponent of the first class, and that from which on movers move by one.
+    and shares by class, longer and top shares by binade, and the exponent of the first class.
     """
     sub_blocks, models, words = [], [], [np.zeros(1, np.int32)]
     coordinate, word = 0, 1
     for block, (n, layout) in enumerate(zip(sizes, layouts, strict=True)):
         hazards = layout.hazards
-        models.append([*hazards.by_class.tolist(), hazards.first, hazards.ones])
+        models.append(np.concatenate([*hazards[1:], hazards[:1]]))
         for number, start in enumerate(layout.starts[:-1].tolist()):
             begin, stop = number * layout.size, int(layout.starts[number + 1])
             state = int(layout.block[start : start + SPARSE_STATE_BYTES].view("<i8")[0])
@@ -489,69 +486,71 @@ def _word(state: tl.tensor, words: tl.tensor, word: tl.tensor, count: tl.tensor)
 
 
 @_kernel
-def _adaptive(
-    state: tl.tensor, chances: tl.tensor, which: tl.tensor, words: tl.tensor, word: tl.tensor, count: tl.tensor,
-    CHANCES: tl.constexpr, CHANCE_BITS: tl.constexpr,
+def _interval(
+    sums: tl.tensor, hazard: tl.tensor, here: tl.tensor, reached: tl.tensor, waits: tl.tensor, number: tl.tensor,
+    share: tl.tensor, table: tl.tensor,
+    COARSE: tl.constexpr, SURVIVAL_BITS: tl.constexpr, LIMIT: tl.constexpr, LEAST_SURVIVAL: tl.constexpr,
+    SHARE_BITS: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """An adaptive bit: the bit, and state, chances and words after it."""
-    own = tl.arange(0, CHANCES) == which
-    entry = tl.sum(tl.where(own, chances, 0), axis=0)
-    chance = entry & 0xFFFF
-    seen = entry >> 16
-    share = tl.minimum(tl.maximum(chance, 64), (1 << CHANCE_BITS) - 64)
-    bit = ((state & 0xFFFF).to(tl.int32) >= share).to(tl.int32)
-    start = bit * share
-    freq = tl.where(bit > 0, (1 << CHANCE_BITS) - share, share)
-    state, word = _word(_taken(state, start, freq, bit * 0 + CHANCE_BITS), words, word, count)
-    away = (tl.where(bit > 0, 0, 65535) - chance).to(tl.int64)
-    moved = ((away * ((1 << 17) // (2 * seen + 3)).to(tl.int64)) >> 16).to(tl.int32)
-    updated = (chance + moved) | (tl.minimum(seen + 1, 61) << 16)
-    return bit, state, tl.where(own, updated, chances), word
+    """What numbers a mover takes, or a wait that goes on: the first and how many; its sum, and if it moves further."""
+    after = tl.sum(tl.where(here, sums, 0), axis=0).to(tl.int64)
+    own = tl.sum(tl.where(here, hazard, 0), axis=0).to(tl.int64)
+    low = _survival(tl.minimum(after - reached, LIMIT), table, COARSE, SURVIVAL_BITS)
+    high = _survival(tl.maximum(after - own - reached, 0), table, COARSE, SURVIVAL_BITS)
+    highest = tl.maximum(((high - low) * share) >> SHARE_BITS, tl.minimum(share, 1))
+    further = number >= high - highest
+    start = tl.where(further, high - highest, low)
+    freq = tl.where(further, highest, high - low - highest)
+    return tl.where(waits, 0, start), tl.where(waits, LEAST_SURVIVAL, freq), after, further & (waits == 0)
 
 
 @_kernel
-def _interval(
-    sums: tl.tensor, hazard: tl.tensor, here: tl.tensor, reached: tl.tensor, waits: tl.tensor, table: tl.tensor,
-    COARSE: tl.constexpr, SURVIVAL_BITS: tl.constexpr, LIMIT: tl.constexpr, LEAST_SURVIVAL: tl.constexpr,
+def _end(
+    number: tl.tensor, longer: tl.tensor, BINADES: tl.constexpr, SHARE_BITS: tl.constexpr
 ) -> tl.tensor:  # fmt: skip
-    """What numbers a mover takes, or a wait that goes on: the first and how many; and the mover's sum."""
-    after = tl.sum(tl.where(here, sums, 0), axis=0).to(tl.int64)
-    own = tl.sum(tl.where(here, hazard, 0), axis=0).to(tl.int64)
-    start = _survival(tl.minimum(after - reached, LIMIT), table, COARSE, SURVIVAL_BITS)
-    stop = _survival(tl.maximum(after - own - reached, 0), table, COARSE, SURVIVAL_BITS)
-    return tl.where(waits, 0, start), tl.where(waits, LEAST_SURVIVAL, stop - start), after
+    """How a step ends: in which binade, 15 for a literal; with which top bit; and the numbers that say so.
+
+    ``longer``: the longer shares from the first binade above the mover's class on; the top shares are behind all.
+    """
+    binade, going = number * 0 + 1, number * 0 + 1
+    at, left = number * 0, number * 0 + (1 << SHARE_BITS)
+    ended, top = number * 0, number * 0
+    while going > 0:
+        on = (left.to(tl.int64) * tl.load(longer + binade - 1) >> SHARE_BITS).to(tl.int32)
+        on = tl.maximum(29 - 2 * binade, tl.minimum(on, left - 2))
+        ended = left - on
+        top = (ended.to(tl.int64) * tl.load(longer + BINADES + binade - 1) >> SHARE_BITS).to(tl.int32)
+        top = tl.maximum(1, tl.minimum(top, ended - 1))
+        further = (number >= at + ended).to(tl.int32)
+        at += further * ended
+        left = tl.where(further > 0, on, left)
+        binade += further
+        going = further * (binade < 15).to(tl.int32)
+    literal = binade == 15
+    has_top = (number >= at + ended - top) & (literal == 0)
+    start = at + tl.where(has_top, ended - top, 0)
+    return binade, has_top.to(tl.int32), start, tl.where(literal, left, tl.where(has_top, top, ended - top))
 
 
 @_kernel
 def _step(
-    source: tl.tensor, negative: tl.tensor, coded: tl.tensor, state: tl.tensor, chances: tl.tensor, words: tl.tensor,
-    word: tl.tensor, count: tl.tensor,
-    CHANCES: tl.constexpr, CHANCE_BITS: tl.constexpr, MOST_LONGER: tl.constexpr, EXPONENTS: tl.constexpr,
+    source: tl.tensor, negative: tl.tensor, further: tl.tensor, longer: tl.tensor, state: tl.tensor, words: tl.tensor,
+    word: tl.tensor, count: tl.tensor, BINADES: tl.constexpr, SHARE_BITS: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """A mover's value, by one ULP unless its ULP step is coded; and state, chances and words after it."""
-    exponent = (source >> 7) & 0xFF
-    longer = negative * 0
-    going = coded
-    while going > 0:
-        which = tl.where(longer > 0, EXPONENTS + exponent + longer, exponent)
-        bit, state, chances, word = _adaptive(state, chances, which, words, word, count, CHANCES, CHANCE_BITS)
-        longer += bit
-        going = bit * (longer < MOST_LONGER).to(tl.int32)
+    """A mover's value, by one ULP unless it moves further; and the state and words after it."""
     length = negative * 0 + 1
-    literal = (longer == MOST_LONGER).to(tl.int32)
-    if (longer > 0) & (literal == 0):
-        # The second list of binades follows the first, of 288.
-        which = EXPONENTS + 288 + exponent + longer
-        top, state, chances, word = _adaptive(state, chances, which, words, word, count, CHANCES, CHANCE_BITS)
-        length = (2 + top) << (longer - 1)
-    plain = tl.where(literal > 0, 16, tl.maximum(longer - 1, 0))
-    if plain > 0:
+    literal = negative * 0
+    if further:
+        binade, top, start, freq = _end((state & 0xFFFF).to(tl.int32), longer, BINADES, SHARE_BITS)
+        state, word = _word(_taken(state, start, freq, negative * 0 + 16), words, word, count)
+        literal = (binade == 15).to(tl.int32)
+        plain = tl.where(literal > 0, 16, binade - 1)
         low = (state & ((1 << plain) - 1).to(tl.uint64)).to(tl.int32)
         state, word = _word(_taken(state, low, negative * 0 + 1, plain), words, word, count)
-        length = tl.where(literal > 0, low, length | low)
+        length = tl.where(literal > 0, low, ((2 + top) << plain) | low)
     step = tl.where(negative > 0, -length, length)
     moved = (source & 0x8000) | (((source & 0x7FFF) + step) & 0x7FFF)
-    return tl.where(literal > 0, length, moved), state, chances, word
+    return tl.where(literal > 0, length, moved), state, word
 
 
 @_kernel
@@ -559,8 +558,8 @@ def movers_kernel(
     context: tl.tensor, sub_blocks: tl.tensor, models: tl.tensor, words: tl.tensor, table: tl.tensor,
     values: tl.tensor, failed: tl.tensor,
     TILE: tl.constexpr, FIELDS: tl.constexpr, MODEL_FIELDS: tl.constexpr, CLASSES: tl.constexpr, COARSE: tl.constexpr,
-    CHANCES: tl.constexpr, LIMIT: tl.constexpr, SURVIVAL_BITS: tl.constexpr, LEAST_SURVIVAL: tl.constexpr,
-    CHANCE_BITS: tl.constexpr, MOST_LONGER: tl.constexpr, EXPONENTS: tl.constexpr,
+    LIMIT: tl.constexpr, SURVIVAL_BITS: tl.constexpr, LEAST_SURVIVAL: tl.constexpr, SHARE_BITS: tl.constexpr,
+    BINADES: tl.constexpr,
 ) -> None:  # fmt: skip
     """Write the movers into ``values``, which are the context's before; and ``failed``, 0 where a sub-block is whole.
 
@@ -579,9 +578,8 @@ def movers_kernel(
     count = tl.load(fields + 3).to(tl.int32)
     model = models + tl.load(fields + 4) * MODEL_FIELDS
     state = tl.load(fields + 5).to(tl.uint64, bitcast=True)
-    lowest_class = tl.load(model + CLASSES)
-    ones = tl.load(model + CLASSES + 1)
-    chances = tl.full([CHANCES], 1 << (CHANCE_BITS - 1), tl.int32)
+    longer = model + 2 * CLASSES
+    lowest_class = tl.load(longer + 2 * BINADES)
     place = tl.arange(0, TILE)
     word, at, reached = count * 0, count * 0, first * 0
     while at < n:
@@ -600,17 +598,18 @@ def movers_kernel(
             if more > 0:
                 negative, state = (state & 1).to(tl.int32), state >> 1
                 here = place == before
-                start, freq, after = _interval(
-                    sums, hazard, here, reached, waits, table, COARSE, SURVIVAL_BITS, LIMIT, LEAST_SURVIVAL
-                )
+                own_class = tl.sum(tl.where(here, of, 0), axis=0)
+                share = tl.load(model + CLASSES + own_class).to(tl.int64)
+                start, freq, after, further = _interval(
+                    sums, hazard, here, reached, waits, number, share, table,
+                    COARSE, SURVIVAL_BITS, LIMIT, LEAST_SURVIVAL, SHARE_BITS,
+                )  # fmt: skip
                 state, word = _word(_taken(state, start, freq, negative * 0 + SURVIVAL_BITS), own_words, word, count)
                 reached = tl.where(waits, goal, after)
                 source = tl.sum(tl.where(here, code, 0), axis=0)
                 moves = (waits == 0).to(tl.int32)
-                coded = moves * (((source >> 7) & 0xFF) < ones).to(tl.int32)
-                value, state, chances, word = _step(
-                    source, negative, coded, state, chances, own_words, word, count,
-                    CHANCES, CHANCE_BITS, MOST_LONGER, EXPONENTS,
+                value, state, word = _step(
+                    source, negative, further, longer + own_class, state, own_words, word, count, BINADES, SHARE_BITS
                 )  # fmt: skip
                 tl.store(values + first + at + before, value.to(tl.int16), mask=moves > 0)
         reached -= tl.sum(hazard, axis=0).to(tl.int64)

@@ -19,7 +19,7 @@ import torch
 from maskreg.codec import FLAT, triton_decode
 from maskreg.codec.layout import CODED, LANES, SPARSE, Head, Layout
 from maskreg.codec.movers import find_movers
-from maskreg.codec.sparse import NO_ONES, SparseLayout, SparseModel, choose_hazards, count_movers, write_sparse
+from maskreg.codec.sparse import SparseLayout, choose_model, count_movers, write_sparse
 from maskreg.codec.step2 import Step2, _Encoder
 from maskreg.errors import CorruptError
 from tests.codec.samples import Sample, moved, samples, written_sparse
@@ -136,8 +136,7 @@ def _shortened(name: str) -> Sample:
         _, _, model, count = written_sparse()[name]
     else:
         counts = count_movers(sample.source, find_movers(sample.source, sample.target))
-        first, indexes, _ = choose_hazards(counts)
-        model, count = SparseModel(first, indexes, NO_ONES), 1
+        model, count = choose_model(counts)[0], 1
     return Sample(sample.source, target, write_sparse(sample.source, find_movers(sample.source, target), model, count))
 
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from maskreg.codec import FLAT, Grid
 from maskreg.codec.layout import Model
-from maskreg.codec.movers import find_movers
-from maskreg.codec.sparse import NO_ONES, SparseModel, write_sparse
+from maskreg.codec.movers import BINADES, find_movers
+from maskreg.codec.sparse import SparseModel, write_sparse
 from maskreg.codec.step2 import Step2
 from tests.codec.writing import random_model, write
 
@@ -133,20 +133,26 @@ def written() -> dict[str, tuple[Codes, Codes, Model, int]]:
     }  # fmt: skip
 
 
+def sparse_model(first: int, indexes: npt.ArrayLike, share: int, longer: int = 39, top: int = 42) -> SparseModel:
+    """A model whose classes have all the same share, and all binades the same two."""
+    own = np.array(indexes, np.uint8)
+    return SparseModel(first, own, np.full_like(own, share), *np.full((2, BINADES), [[longer], [top]], np.uint8))
+
+
 def written_sparse() -> dict[str, tuple[Codes, Codes, SparseModel, int]]:
     """What the product's writer of sparse blocks is given, by name, as its encoder never does; also the sub-blocks."""
     long, short = moved(8_500, 0.02, 13, 40, 0.002), moved(600, 0.3, 14)
     special = np.resize(np.array([0, 1, 0x7F, 0x80, 0x7F7F, 0x7F80, 0x7FC0, 0x7FFF], np.uint16), 1_600)
     special[800:] |= 0x8000
     rarely = np.where(np.arange(1_600) % 67 == 0, special ^ 1, special)
-    falling, every = np.arange(60, 28, -2, dtype=np.uint8), np.full(16, 60, np.uint8)
+    falling, none = range(60, 28, -2), np.empty(0, np.uint8)
     return {
-        "sparse, several sub-blocks": (*long, SparseModel(110, falling, NO_ONES), 3),
-        "sparse, highest hazards": (*short, SparseModel(112, every, NO_ONES), 1),
-        "sparse, lowest hazards": (*short, SparseModel(100, np.zeros(16, np.uint8), NO_ONES), 1),
-        "sparse, numbers that are none": (special, rarely, SparseModel(240, every, 1), 1),
-        "sparse, one class": (special, rarely, SparseModel(0, np.full(16, 30, np.uint8), 16), 1),
-        "sparse, nothing moves": (special, special, SparseModel(0, np.full(1, 9, np.uint8), 0), 1),
+        "sparse, several sub-blocks": (*long, sparse_model(110, falling, 44, 60, 1), 3),
+        "sparse, highest hazards": (*short, sparse_model(112, [60] * 16, 60, 0, 0), 1),
+        "sparse, lowest hazards": (*short, sparse_model(100, [0] * 16, 1), 1),
+        "sparse, numbers that are none": (special, rarely, sparse_model(240, [60] * 16, 0), 1),
+        "sparse, one class": (special, rarely, sparse_model(0, [30] * 16, 20), 1),
+        "sparse, nothing moves": (special, special, sparse_model(0, [9], 0)._replace(longer=none, tops=none), 1),
     }
 
 
@@ -171,6 +177,6 @@ def many() -> tuple[Sample, ...]:
         source, target = moved(n, 0.05, count, 40, 0.01)
         model = random_model(n, width=131, column=5, rank=rank, scaled=not rank, tables=5)
         blocks.append(Sample(source, target, write(source, target, model, count=count)))
-        sparse = SparseModel(110, np.arange(60, 28, -2, dtype=np.uint8), NO_ONES)
+        sparse = sparse_model(110, range(60, 28, -2), 30)
         blocks.append(Sample(source, target, write_sparse(source, find_movers(source, target), sparse, count)))
     return tuple(blocks)

@@ -9,23 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.codec.movers import (
+    BINADES,
     CLASSES,
     HAZARDS,
     LIMIT,
     MOST_INDEX,
+    SHARES,
     STATE_BYTES,
     Hazards,
     decode_movers,
     encode_movers,
     find_movers,
     merged,
-    pack_indexes,
     survival,
     unpack_indexes,
 )
-from maskreg.codec.sparse import choose_hazards
+from maskreg.codec.sparse import SparseModel, choose_model
 from maskreg.errors import CorruptError
-from tests.codec.samples import moved
+from tests.codec.samples import moved, sparse_model
 from tests.kernels import agreed
 
 SIZES = st.sampled_from([1, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 2048, 5000])
@@ -37,7 +38,10 @@ def hazards_of(draw: np.random.Generator) -> Hazards:
     """Hazards above 0, so that every move can be coded."""
     lowest, highest = sorted(draw.integers(0, MOST_INDEX + 1, 2).tolist())
     by_class = HAZARDS[draw.integers(lowest, highest + 1, CLASSES)]
-    return Hazards(int(draw.integers(100, 125)), by_class, int(draw.choice([0, 112, 118, 256])))
+    shares = (
+        SHARES[draw.integers(least, MOST_INDEX + 1, count)] for least, count in [(1, CLASSES), *[(0, BINADES)] * 2]
+    )
+    return Hazards(int(draw.integers(100, 125)), by_class, *shares)
 
 
 def encoded(source: Codes, target: Codes, hazards: Hazards, length: int) -> list[bytes]:
@@ -61,9 +65,8 @@ def test_every_build_codes_alike_and_decodes(n: int, share: float, seed: int) ->
     draw = np.random.default_rng(seed)
     source, target = moved(n, share, seed, farthest=int(draw.choice([1, 3, 3000])), literals=0.1 * share)
     hazards = hazards_of(draw)
-    # What moves by more than one ULP has an exponent below that.
-    far = (target - source + np.uint16(1)) > 2
-    hazards = hazards._replace(ones=max(hazards.ones, int((source[far] >> 7 & 0xFF).max(initial=0)) + 1))
+    if not ((target - source + np.uint16(1)) > 2).any():
+        hazards = hazards._replace(shares=np.zeros(CLASSES, np.uint16))
     (part, values) = agreed(
         lambda: [
             np.frombuffer((parts := encoded(source, target, hazards, n))[0], np.uint8),
@@ -79,7 +82,7 @@ def test_sub_blocks_decode_side_by_side(kernels: str, count: int, last: int, see
     draw = np.random.default_rng(seed)
     length = 4096
     source, target = moved((count - 1) * length + last, 0.02, seed)
-    hazards = hazards_of(draw)._replace(ones=256)
+    hazards = hazards_of(draw)
     parts = encoded(source, target, hazards, length)
     assert np.array_equal(decoded(source, parts, hazards, length), target)
     number = int(draw.integers(count))
@@ -98,7 +101,7 @@ def test_movers_are_decoded_after_others(kernels: str, n: int, count: int, share
     source, between = moved(n, share, seed, farthest=200, literals=0.1 * share)
     target = np.where(draw.random(n) < 0.5, source, between)  # half of what moved moves back
     target ^= draw.random(n) < 0.05
-    hazards, length = hazards_of(draw)._replace(ones=256), -(-n // count)
+    hazards, length = hazards_of(draw), -(-n // count)
     before, after = find_movers(source, between), find_movers(between, target)
     parts = encode_movers(between, after, hazards, length)
     starts = np.cumsum([0, *(len(part) for part in parts)])
@@ -120,7 +123,8 @@ def test_any_words_give_no_more_movers_than_coordinates(
     count = -(-n // length)
     coded = draw.integers(0, 256, count * (STATE_BYTES + 4 * int(draw.integers(0, 300))), np.uint8)
     starts = np.linspace(0, coded.size, count + 1).astype(np.int64)
-    hazards = Hazards(112, np.full(CLASSES, HAZARDS[index]), int(draw.choice([0, 256])))
+    hazards = hazards_of(draw)._replace(by_class=np.full(CLASSES, HAZARDS[index]))
+    hazards = hazards._replace(shares=hazards.shares * np.uint16(draw.integers(2)))
     with pytest.raises(CorruptError):
         decode_movers(source, coded, starts, hazards, length)
 
@@ -138,7 +142,7 @@ def test_a_long_wait_takes_several_numbers(kernels: str) -> None:
     target = source.copy()
     target[[17, 299_990]] += 1
     for index in (0, 12, 20, 40):
-        hazards = Hazards(112, np.full(CLASSES, HAZARDS[index]), 0)
+        hazards = sparse_model(112, [index] * CLASSES, 0).hazards()
         (coded,) = encoded(source, target, hazards, source.size)
         assert np.array_equal(decoded(source, [coded], hazards, source.size), target)
         # An octave takes a bit, and each number one more for its sign.
@@ -153,12 +157,19 @@ def test_survival_falls_by_half_for_each_octave() -> None:
     assert np.allclose(values / 2.0**28, 2.0 ** (-np.arange(LIMIT + 1) / 8192), rtol=1e-6, atol=0)
 
 
-@given(st.lists(st.integers(0, MOST_INDEX), min_size=1, max_size=CLASSES))
-def test_indexes_come_back(indexes: list[int]) -> None:
-    packed, bits = pack_indexes(np.array(indexes, np.uint8))
-    unpacked = unpack_indexes(packed | 0xFF << bits, len(indexes))
+PAIRS = st.tuples(st.integers(0, MOST_INDEX), st.integers(0, MOST_INDEX))
+
+
+@given(st.lists(PAIRS, min_size=1, max_size=CLASSES), st.lists(PAIRS, max_size=BINADES))
+def test_models_come_back(classes: list[tuple[int, int]], binades: list[tuple[int, int]]) -> None:
+    model = SparseModel(
+        7, *(np.array(own, np.uint8).reshape(-1, 2)[:, i] for own in (classes, binades) for i in (0, 1))
+    )
+    packed = model.pack()
+    unpacked = SparseModel.unpack(int.from_bytes(packed + b"\xff", "little"), 7, len(classes))
     assert unpacked is not None
-    assert (unpacked[0].tolist(), unpacked[1]) == (indexes, bits)
+    assert unpacked[1] == len(packed)
+    assert [own.tolist() for own in unpacked[0][1:]] == [own.tolist() for own in model[1:]]
 
 
 def test_indexes_out_of_range_are_refused() -> None:
@@ -172,10 +183,13 @@ def test_indexes_out_of_range_are_refused() -> None:
 @given(st.sampled_from([3, 40, 200]), st.sampled_from([1, 20, 255]), st.integers(0, 1 << 32))
 def test_every_build_chooses_the_same_hazards(exponents: int, lowest: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
-    counts = np.zeros((3, 256), np.int64)
+    counts = np.zeros((5, 256), np.int64)
     own = draw.integers(min(lowest, 255), 256, exponents)
-    counts[0, own] = draw.integers(0, 1 << int(draw.integers(1, 24)), exponents)
-    counts[1, own] = draw.integers(0, 1 << int(draw.integers(1, 20)), exponents)
+    for row, most in enumerate((24, 20, 18, 18, 17)):
+        counts[row, own] = draw.integers(0, 1 << int(draw.integers(1, most)), exponents)
     counts[1, own[0]] += 1
-    first, indexes, _ = agreed(lambda: choose_hazards(counts))
+    counts[2] = np.minimum(counts[1], counts[2])
+    first, indexes, shares, longer, tops = agreed(lambda: choose_model(counts)[0])
     assert first + indexes.size > int(np.flatnonzero(counts[1])[-1]) or indexes.size == CLASSES
+    assert shares.size == indexes.size
+    assert longer.size == tops.size <= BINADES

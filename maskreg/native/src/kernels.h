@@ -123,11 +123,12 @@ int64_t maskreg_decode_coded(const maskreg_coded *coded, const uint16_t *source,
 // Hazards of the coordinates of a block of which few move: maskreg/codec/movers.py.
 typedef struct {
     const uint16_t *by_class;   // [16], at most 32,767
+    const uint16_t *shares;     // [16], of movers that move by more than one ULP
+    const uint16_t *longer;     // [29], by binade, of steps that go on
+    const uint16_t *tops;       // [29], of steps that end, those with a top bit of 1
     const uint32_t *powers;     // [192]
     const int32_t *logarithms;  // [257]
-    const uint32_t *rates;      // [62]
     int64_t first;              // exponent of the first class
-    int64_t ones;
 } maskreg_hazards;
 
 // Coordinates of a block that move, ascending, and the codes that they become.
@@ -152,21 +153,22 @@ int64_t maskreg_merge_movers(const uint16_t *source, const maskreg_movers *first
                              int64_t n, const maskreg_movers *merged);
 
 // Code a block in sub-blocks of `length` coordinates; the last has the rest of `n`. Each has a state and words in `coded`,
-// and sizes in bytes are filled. Returns -1 where `room` numbers are too few, else 0. `numbers`, [room, 3], and `words`,
-// [room], are scratch; of `coded` there are 8 bytes for each sub-block and 4 * room.
+// and sizes in bytes are filled. Returns -1 where `room` numbers are too few, else 0. `numbers` and `words`, [room], are
+// scratch; of `coded` there are 8 bytes for each sub-block and 4 * room.
 int64_t maskreg_encode_movers(const uint16_t *source, int64_t n, const maskreg_movers *movers, int64_t count,
-                              const maskreg_hazards *hazards, int64_t length, uint32_t *numbers, uint32_t *words,
+                              const maskreg_hazards *hazards, int64_t length, uint64_t *numbers, uint32_t *words,
                               int64_t room, uint8_t *coded, int64_t *sizes);
 
-// Choose the first class and the indexes of hazards: maskreg/codec/sparse.py. `counts` is [2, 256]: all coordinates by
-// exponent, and those that move; one does. `logarithms` is [257], `costs` [2, 61], `steps` [61, 61]; of `chosen`, [17],
-// the exponent of the first class and the indexes are filled. Returns the number of classes. `bits` is how long it is to
-// say where movers are.
-int64_t maskreg_choose_hazards(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
-                               const int64_t *steps, uint8_t *chosen, int64_t *bits);
+// Choose the model of a sparse block: maskreg/codec/sparse.py. `counts` are those of maskreg_count_movers; a coordinate
+// moves. `logarithms` is [257], `costs` and `share_costs` are [2, 61], `steps` [61, 61]. Of `chosen`, the exponent of the
+// first class is filled, the number of classes and of binades, and indexes: of hazards and shares [16], of longer and top
+// [29]. `bits` is how long it is to say where movers are.
+void maskreg_choose_hazards(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
+                            const int64_t *share_costs, const int64_t *steps, uint8_t *chosen, int64_t *bits);
 
 // Count coordinates by exponent: all in tiles of 1,024 whose number is a multiple of `every`, all that move, and all that
-// move by more than one ULP. `counts` is [3, 256], added to.
+// move by more than one ULP; and these by the binade in which they end, all and those with a top bit of 1. `counts` is
+// [5, 256], added to.
 void maskreg_count_movers(const uint16_t *source, int64_t n, int64_t every, const maskreg_movers *movers, int64_t count,
                           int64_t *counts);
 

@@ -12,71 +12,40 @@ enum {
     SIGNED_BITS = SURVIVAL_BITS + 1,
     COARSE = 128,      // powers of each kind: see movers.py
     FINE = 64,
-    CHANCE_BITS = 16,
-    LEAST_CHANCE = 64,
-    MOST_SEEN = 61,    // bits of a chance that are counted
-    MOST_LONGER = 15,  // longer bits of a literal
-    BINADES = 288,     // that a step can reach, and more
+    SHARE_BITS = 16,
+    CLASSES = 16,
+    BINADES_OF_STEP = 15,  // above its own; as many for a literal, whose step does not count
+    END_BITS = 16,     // of the number that says how a step ends: in which binade, with which top bit
+    LITERAL_END = 2 * (BINADES_OF_STEP - 1),
+    ENDS = 32,         // and more
     REFILL_BITS = 32,  // of a word of the stream, which refills a state
     GROUP = 16,        // coordinates whose hazards are added up
-    GROUPS = TILE / GROUP,
-    PARTS = 8,         // sub-blocks that are worked on in turn
+    SPAN = 512,        // coordinates of a tile: those of all sub-blocks stay in the first-level cache
+    GROUPS = SPAN / GROUP,
+    PARTS = 16,        // sub-blocks that are worked on in turn
+    LEAD = 16,         // before the sums of a tile, so that these are aligned
 };
+
+// How steps of a class end, by 2 * (binades above - 1) + top bit, and literals; beyond, nothing does.
+typedef struct {
+    uint16_t starts[ENDS], freqs[ENDS];  // of the numbers of END_BITS that say so
+} ends;
 
 // The hazards of a block, and what follows from them.
 typedef struct {
-    const uint16_t *by_class;
+    const uint16_t *by_class, *shares;
     const uint32_t *powers;
     const int32_t *logarithms;
-    const uint32_t *rates;
-    uint32_t first, ones;
+    uint32_t first;
+    uint32_t beyond;  // survival of HAZARD_LIMIT
     uint16_t by_exponent[EXPONENTS];
-    // As vectors take them: lower and upper bytes of `by_class`, twice; the first class.
+    uint8_t class_of[EXPONENTS];
+    ends ends[CLASSES];
+    // As vectors take them: lower and upper bytes of `by_class`, twice; the first class; each fourth logarithm, and how
+    // much the next is above it.
     uint8_t low[32], high[32], firsts[32];
+    uint32_t fourths[64], slopes[64];
 } hazards;
-
-static inline void fill_hazards(hazards *h, const maskreg_hazards *given) {
-    h->by_class = given->by_class, h->powers = given->powers, h->logarithms = given->logarithms, h->rates = given->rates;
-    h->first = (uint32_t)given->first, h->ones = (uint32_t)given->ones;
-    FOR_EACH(i, 32) {
-        const uint16_t hazard = given->by_class[i % 16];
-        h->low[i] = (uint8_t)hazard, h->high[i] = (uint8_t)(hazard >> 8), h->firsts[i] = (uint8_t)given->first;
-    }
-    FOR_EACH(e, EXPONENTS) {
-        const int64_t c = e - given->first;
-        h->by_exponent[e] = given->by_class[c < 0 ? 0 : c > 15 ? 15 : c];
-    }
-}
-
-#define LOWEST_WIDE ((uint64_t)1 << REFILL_BITS)
-
-// Adaptive bits.
-typedef struct {
-    uint16_t zero;  // chance of a 0, in 1 / 65,536
-    uint16_t seen;  // bits that came before, up to MOST_SEEN
-} chance;
-
-typedef struct {
-    chance first[EXPONENTS];  // the first longer bit, by exponent
-    chance longer[BINADES];   // the others, by the binade that is reached
-    chance top[BINADES];      // likewise, the bit below the highest
-} chances;
-
-static inline void fill_chances(chances *c) {
-    chance *all = c->first;
-    FOR_EACH(i, (int64_t)(sizeof *c / sizeof *all)) all[i] = (chance){1 << (CHANCE_BITS - 1), 0};
-}
-
-static inline uint32_t share_of_zero(const chance *c) {
-    const uint32_t zero = c->zero, highest = (1 << CHANCE_BITS) - LEAST_CHANCE;
-    return zero < LEAST_CHANCE ? LEAST_CHANCE : zero > highest ? highest : zero;
-}
-
-static inline void count_bit(chance *c, uint32_t bit, const uint32_t *rates) {
-    const int64_t goal = bit ? 0 : (1 << CHANCE_BITS) - 1;
-    c->zero = (uint16_t)(c->zero + ((goal - c->zero) * (int64_t)rates[c->seen] >> CHANCE_BITS));
-    c->seen = (uint16_t)(c->seen + (c->seen < MOST_SEEN));
-}
 
 // 2^28 times the probability that nothing moves within a hazard of at most HAZARD_LIMIT.
 static inline uint32_t survival(const uint32_t *powers, uint32_t hazard) {
@@ -84,7 +53,104 @@ static inline uint32_t survival(const uint32_t *powers, uint32_t hazard) {
     return (uint32_t)(coarse * fine >> (2 * 31 - SURVIVAL_BITS + (hazard >> HAZARD_BITS)));
 }
 
+// `longer` and `tops` from the first binade above the class on. Every end has a number at least.
+static inline void fill_ends(ends *own, const uint16_t *longer, const uint16_t *tops) {
+    int64_t left = 1 << END_BITS, at = 0;
+    memset(own, 0xFF, sizeof *own);
+    FOR_EACH(k, BINADES_OF_STEP - 1) {
+        const int64_t needed = LITERAL_END - 2 * k - 1;
+        const int64_t on = most(needed, least((int64_t)left * longer[k] >> SHARE_BITS, left - 2)), end = left - on;
+        const int64_t top = most(1, least(end * tops[k] >> SHARE_BITS, end - 1));
+        own->starts[2 * k] = (uint16_t)at, own->freqs[2 * k] = (uint16_t)(end - top);
+        own->starts[2 * k + 1] = (uint16_t)(at + end - top), own->freqs[2 * k + 1] = (uint16_t)top;
+        at += end, left = on;
+    }
+    own->starts[LITERAL_END] = (uint16_t)at, own->freqs[LITERAL_END] = (uint16_t)left;
+}
+
+static inline void fill_hazards(hazards *h, const maskreg_hazards *given) {
+    h->by_class = given->by_class, h->shares = given->shares, h->first = (uint32_t)given->first;
+    h->powers = given->powers, h->logarithms = given->logarithms;
+    h->beyond = survival(h->powers, HAZARD_LIMIT);
+    FOR_EACH(i, 64) {
+        h->fourths[i] = (uint32_t)h->logarithms[4 * i];
+        h->slopes[i] = (uint32_t)h->logarithms[4 * i + 4] - h->fourths[i];
+    }
+    FOR_EACH(i, 32) {
+        const uint16_t hazard = given->by_class[i % 16];
+        h->low[i] = (uint8_t)hazard, h->high[i] = (uint8_t)(hazard >> 8), h->firsts[i] = (uint8_t)given->first;
+    }
+    FOR_EACH(e, EXPONENTS) {
+        const int64_t c = e - given->first;
+        h->class_of[e] = (uint8_t)(c < 0 ? 0 : c > 15 ? 15 : c);
+        h->by_exponent[e] = given->by_class[h->class_of[e]];
+    }
+    FOR_EACH(c, CLASSES) fill_ends(h->ends + c, given->longer + c, given->tops + c);
+}
+
+#define LOWEST_WIDE ((uint64_t)1 << REFILL_BITS)
+
+// How many of the numbers of a mover, `width`, say that it moves by more than one ULP: the highest ones.
+static inline uint32_t further_of(uint32_t width, uint32_t share) {
+    const uint32_t numbers = (uint32_t)((uint64_t)width * share >> SHARE_BITS);
+    return numbers + (!numbers & (share > 0));
+}
+
 #if defined(__AVX512VBMI2__)
+static inline __m512i all_of(int32_t number) { return _mm512_set1_epi32(number); }
+
+// Of 32, 64 or 128 numbers, one in each lane.
+static inline __m512i of_32(__m512i index, const uint32_t *numbers) {
+    return _mm512_permutex2var_epi32(_mm512_loadu_si512(numbers), index, _mm512_loadu_si512(numbers + 16));
+}
+
+static inline __m512i of_64(__m512i index, const uint32_t *numbers) {
+    const __mmask16 upper = _mm512_test_epi32_mask(index, all_of(32));
+    return _mm512_mask_mov_epi32(of_32(index, numbers), upper, of_32(index, numbers + 32));
+}
+
+static inline __m512i of_128(__m512i index, const uint32_t *numbers) {
+    const __mmask16 upper = _mm512_test_epi32_mask(index, all_of(64));
+    return _mm512_mask_mov_epi32(of_64(index, numbers), upper, of_64(index, numbers + 64));
+}
+
+static inline __m256i half_of(__m512i v, int upper) {
+    return upper ? _mm512_extracti64x4_epi64(v, 1) : _mm512_castsi512_si256(v);
+}
+
+// The upper halves of the lanes of 64 bits become the lower ones.
+static inline __m512i odd(__m512i v) { return _mm512_srli_epi64(v, 32); }
+
+static inline __m512i interleaved(__m512i even, __m512i odd) {
+    return _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(odd, 32));
+}
+
+// As survival().
+static inline __m512i survivals(__m512i hazard, const hazards *h) {
+    const __m512i a = of_128(_mm512_srli_epi32(hazard, 6), h->powers), b = of_64(hazard, h->powers + COARSE);
+    const __m512i shift = _mm512_add_epi32(all_of(2 * 31 - SURVIVAL_BITS), _mm512_srli_epi32(hazard, HAZARD_BITS));
+    const __m512i low = _mm512_srlv_epi64(_mm512_mul_epu32(a, b), _mm512_and_si512(shift, _mm512_set1_epi64(63)));
+    return interleaved(low, _mm512_srlv_epi64(_mm512_mul_epu32(odd(a), odd(b)), odd(shift)));
+}
+
+// Classes of codes in lanes of 32 bits; what classes have, of 16.
+static inline __m512i classes_of(__m512i codes, const hazards *h) {
+    const __m512i exponents = _mm512_and_si512(_mm512_srli_epi32(codes, 7), all_of(0xFF));
+    return _mm512_min_epu32(_mm512_subs_epu16(exponents, all_of((int32_t)h->first)), all_of(CLASSES - 1));
+}
+
+static inline __m512i of_classes(__m512i classes, const uint16_t *numbers) {
+    const __m512i all = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)numbers));
+    return _mm512_maskz_permutexvar_epi16(0x55555555, classes, all);
+}
+
+// As further_of().
+static inline __m512i all_further_of(__m512i width, __m512i share) {
+    const __m512i low = _mm512_srli_epi64(_mm512_mul_epu32(width, share), SHARE_BITS);
+    const __m512i high = _mm512_srli_epi64(_mm512_mul_epu32(odd(width), odd(share)), SHARE_BITS);
+    return _mm512_max_epu32(interleaved(low, high), _mm512_min_epu32(share, all_of(1)));
+}
+
 // What turns codes into hazards: the hazards of the classes, the first class, and the last.
 typedef struct {
     __m512i by_class, first, last;
@@ -194,10 +260,10 @@ static inline void add_groups(const uint16_t *codes, const hazards *h, int32_t *
 #endif
 }
 
-// Hazard of a tile's coordinates before one.
+// Hazard of a tile's coordinates before one; `ends` has a 0 before the first.
 static inline int32_t hazard_before(const uint16_t *codes, int64_t k, const hazards *h, const int32_t *ends) {
     const int64_t g = k / GROUP;
-    int32_t sum = g ? ends[g - 1] : 0;
+    const int32_t sum = ends[g - 1];
 #if defined(__AVX512VBMI2__)
     const lookup t = fill_lookup(h);
     const __m512i own = hazards_of(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(codes + GROUP * g))), &t);
@@ -211,31 +277,37 @@ static inline int32_t hazard_before(const uint16_t *codes, int64_t k, const haza
     const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
     return sum + _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
 #else
-    for (int64_t i = GROUP * g; i < k; i++) sum += h->by_exponent[exponent_of(codes[i])];
-    return sum;
+    int32_t before = sum;
+    for (int64_t i = GROUP * g; i < k; i++) before += h->by_exponent[exponent_of(codes[i])];
+    return before;
 #endif
 }
 
 // A tile of codes.
 typedef struct {
-    const uint16_t *codes;  // [TILE]; those beyond its coordinates are 0
-    int32_t total;          // hazard of its coordinates
+    _Alignas(64) int32_t sums[LEAD + GROUPS + 16];  // of add_groups, after a 0, before more than any goal
+    const uint16_t *codes;  // [SPAN]; those beyond its coordinates are 0
+    int64_t total;          // hazard of its coordinates
     int64_t group;          // the one in which the last mover was found
-    int32_t ends[GROUPS + 16];
-    uint16_t room[TILE];    // for the codes of the last, which can have fewer
+    uint16_t room[SPAN];    // for the codes of the last, which can have fewer
 } tile;
 
+// Sums up to the end of each group; of none before the first.
+static inline int32_t *ends_of(tile *t) { return t->sums + LEAD; }
+
 static inline void fill_tile(tile *t, const uint16_t *source, int64_t n, const hazards *h) {
+    int32_t *ends = ends_of(t);
     t->codes = source;
-    if (n < TILE) {
+    if (n < SPAN) {
         memcpy(t->room, source, (size_t)n * sizeof *source);
-        memset(t->room + n, 0, (size_t)(TILE - n) * sizeof *source);
+        memset(t->room + n, 0, (size_t)(SPAN - n) * sizeof *source);
         t->codes = t->room;
     }
     t->group = 0;
-    memset(t->ends + GROUPS, 0x7F, 16 * sizeof *t->ends);
-    add_groups(t->codes, h, t->ends);
-    t->total = n < TILE ? hazard_before(t->codes, n, h, t->ends) : t->ends[GROUPS - 1];
+    ends[-1] = 0;
+    memset(ends + GROUPS, 0x7F, 16 * sizeof *ends);
+    add_groups(t->codes, h, ends);
+    t->total = n < SPAN ? hazard_before(t->codes, n, h, ends) : ends[GROUPS - 1];
 }
 
 #endif
