@@ -58,7 +58,7 @@ MAX_BODY = 50
 
 MAX_PARAMETERS = 6
 
-DECODING = ("classify_kernel", "decode_kernel", "_value", "_adaptive", "_interval", "movers_kernel", "_step")
+DECODING = ("classify_kernel", "decode_kernel", "_value", "_interval", "movers_kernel", "_step")
 
 MANY_PARAMETERS = {
     *(f"maskreg.codec.triton_decode.{name}" for name in DECODING),

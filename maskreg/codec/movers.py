@@ -16,16 +16,16 @@ One coder, an rANS state of 64 bits (J. Duda, arXiv:1311.2540), takes everything
 
 A sign takes one bit of the same number. Of a wait it says nothing.
 
-Most movers move by one ULP, and so take one number each: of a class, those that move further have a *share* of the
-numbers of each mover, the highest ones.
+Most movers move by one ULP, and so take one number each. Longer steps have a *share* of the numbers of each mover, the
+highest ones, by class.
 
-These take a second number. How many ULPs a mover moves, s, is k = floor(log2(s)) and the k bits below the highest of s.
-The number, of 16 bits, says k and the highest of these bits, its *top* bit; the others take a bit each, and so do those
-of a literal. Updates are about as long for every weight, so how likely a step is to end at some k depends on the binade
-that it reaches, exponent + k, which is class + k above the first class's: of the steps that reach one, some are
-*longer*, and of those that are not, some have a top bit of 1.
+They take a second number. How many ULPs a mover moves, s, is k = floor(log2(s)) and the k bits below the highest of s.
+This number, of 16 bits, says k and the highest of these bits, the *top* bit. The others take a bit each, and so do all
+16 of a literal. Updates are about as long for every weight, so how likely a step is to end at some k depends on the
+binade that it reaches, exponent + k. Of the steps that reach a binade, a share is *longer*; of the steps that end in it,
+a share has a top bit of 1.
 
-    exponent 112, step 5 = 101b: longer than in binade 113, not in 114, top bit 0; then 1
+    exponent 112, step 5 = 101b: longer in binade 113, ends in 114 with a top bit of 0; then 1
 
 Hazards: how likely coordinates are to move, so that the way to the next *mover* costs one number.
 
@@ -40,8 +40,8 @@ mover is, and a decoder finds it by adding up hazards instead of asking coordina
 
 All coordinates of a class have one of 61 hazards, four to the octave. They are known by their index. One binade up,
 half as many coordinates move, so an index is most likely 4 less than the index of the class before. The difference from
-that is stored as a Rice code, whose bits are weighed against the movers' bits. Likewise the shares of those that move
-further, are longer, or have a top bit of 1: an index of one of 61, three for twice the odds.
+that is stored as a Rice code, whose bits are weighed against the movers' bits. Shares have indexes too: one of 61, three
+for twice the odds.
 
     moved    712 of 1,664    730 of 3,299    690 of 6,400     hazards -log2(1 - p) * 8,192: 6,601, 2,953, 1,348
     indexes  51 (6,888)      46 (2,896)      42 (1,448)       47 and 42 were expected: -1, 0
@@ -203,9 +203,8 @@ class Hazards(NamedTuple):
         first: the exponent of the first class, which has all lower ones too; the last class has all higher ones.
         by_class: uint16 ``[16]``, at most 32,767; 0 where nothing moves.
         shares: uint16 ``[16]``, by class: of movers that move by more than one ULP, in 1 / 2^16; 0 where none does.
-        longer: uint16 ``[29]``, by binade, from the one above the first class on: of steps that reach it, those that
-            go on.
-        tops: uint16 ``[29]``: of steps that end in it, those with a top bit of 1.
+        longer: uint16 ``[29]``, by binade, from the one above the first class on: share of steps that go on.
+        tops: uint16 ``[29]``, likewise: share of the steps that end there with a top bit of 1.
     """
 
     first: int

@@ -1,7 +1,7 @@
 """Blocks in which few coordinates move: their bytes. FORMAT.md section 5.6 has every bit.
 
     head                     n (u32), kind, number of sub-blocks, exponent of the first class, number of classes
-    model                    hazards by class, and shares of those that move further               movers.py
+    model                    hazards and shares                                                    movers.py
     with several sub-blocks  words of each (u32)
     sub-blocks               a state (u64) and words (u32)                                         movers.py
 
@@ -122,10 +122,10 @@ def write_sparse(source: Codes, movers: Movers, model: SparseModel, count: int) 
 
 
 def count_movers(source: Codes, movers: Movers) -> Counts:
-    """Coordinates by exponent: all, those that move, and those that move by more than one ULP; int64 ``[5, 256]``.
+    """Five counts by exponent, int64 ``[5, 256]``.
 
-    Of a large block, all are estimated by a part. Then by the binade in which they end: steps by more than one ULP, and
-    those of them with a top bit of 1.
+    All coordinates, of a large block estimated by a part; movers; movers by more than one ULP. Then, by the binade in
+    which they end: steps by more than one ULP, and how many of them have a top bit of 1.
     """
     n, counts = source.size, np.zeros((5, EXPONENTS), np.int64)
     every = next((every for least, every in _SAMPLED if n >= least), 1)
@@ -146,7 +146,7 @@ def choose_model(counts: Counts) -> tuple[SparseModel, int]:
     """
     compiled = library()
     chosen, least = np.empty(3 + 2 * (CLASSES + BINADES), np.uint8), compiled.ffi.new("int64_t *")
-    compiled.lib.maskreg_choose_hazards(compiled.read(counts), *_tables(compiled), compiled.write(chosen), least)
+    compiled.lib.maskreg_choose_model(compiled.read(counts), *_tables(compiled), compiled.write(chosen), least)
     first, classes, binades = chosen[:3].tolist()
     indexes, shares = chosen[3 : 3 + 2 * CLASSES].reshape(2, CLASSES)[:, :classes]
     longer, tops = chosen[3 + 2 * CLASSES :].reshape(2, BINADES)[:, :binades]

@@ -134,7 +134,7 @@ def written() -> dict[str, tuple[Codes, Codes, Model, int]]:
 
 
 def sparse_model(first: int, indexes: npt.ArrayLike, share: int, longer: int = 39, top: int = 42) -> SparseModel:
-    """A model whose classes have all the same share, and all binades the same two."""
+    """A model with one share for all classes, and one pair of shares for all binades."""
     own = np.array(indexes, np.uint8)
     return SparseModel(first, own, np.full_like(own, share), *np.full((2, BINADES), [[longer], [top]], np.uint8))
 

@@ -2,7 +2,7 @@
 //
 //     in turn, of up to 16 sub-blocks at once:                                                             abreast.h
 //         aim: up to which hazard the next mover lies
-//         in those whose tile of 512 coordinates is behind: add up hazards of the next                      movers.h
+//         next tile: where a tile of 512 coordinates is behind, add up the hazards of the next              movers.h
 //         find: the coordinate, in each
 //         take: the mover's number; and in the few where it moves by more than one ULP: how far
 //         draw: the number of the next

@@ -60,7 +60,7 @@ static int64_t choose_binades(const int64_t *far, const int64_t *ends, const int
     return saved > used * (2 * CLASS_BITS) << LOGARITHM_BITS ? used : 0;
 }
 
-void maskreg_choose_hazards(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
+void maskreg_choose_model(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
                                const int64_t *share_costs, const int64_t *steps, uint8_t *chosen, int64_t *bits) {
     const int64_t *moved = counts + EXPONENTS, *far = counts + 2 * EXPONENTS;
     int64_t total[EXPONENTS], before[EXPONENTS + 1] = {0}, last = 0;

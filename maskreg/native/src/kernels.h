@@ -125,7 +125,7 @@ typedef struct {
     const uint16_t *by_class;   // [16], at most 32,767
     const uint16_t *shares;     // [16], of movers that move by more than one ULP
     const uint16_t *longer;     // [29], by binade, of steps that go on
-    const uint16_t *tops;       // [29], of steps that end, those with a top bit of 1
+    const uint16_t *tops;       // [29], by binade, of steps that end with a top bit of 1
     const uint32_t *powers;     // [192]
     const int32_t *logarithms;  // [257]
     int64_t first;              // exponent of the first class
@@ -159,16 +159,16 @@ int64_t maskreg_encode_movers(const uint16_t *source, int64_t n, const maskreg_m
                               const maskreg_hazards *hazards, int64_t length, uint64_t *numbers, uint32_t *words,
                               int64_t room, uint8_t *coded, int64_t *sizes);
 
-// Choose the model of a sparse block: maskreg/codec/sparse.py. `counts` are those of maskreg_count_movers; a coordinate
-// moves. `logarithms` is [257], `costs` and `share_costs` are [2, 61], `steps` [61, 61]. Of `chosen`, the exponent of the
-// first class is filled, the number of classes and of binades, and indexes: of hazards and shares [16], of longer and top
-// [29]. `bits` is how long it is to say where movers are.
-void maskreg_choose_hazards(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
+// Choose the model of a sparse block, in which a coordinate moves: maskreg/codec/sparse.py. `counts` come from
+// maskreg_count_movers. `logarithms` is [257], `costs` and `share_costs` are [2, 61], `steps` [61, 61]. Of `chosen`, the
+// exponent of the first class is filled, the number of classes and of binades, and indexes: of hazards and shares [16],
+// of longer and top shares [29]. `bits` is how long it is to say where movers are.
+void maskreg_choose_model(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
                             const int64_t *share_costs, const int64_t *steps, uint8_t *chosen, int64_t *bits);
 
 // Count coordinates by exponent: all in tiles of 1,024 whose number is a multiple of `every`, all that move, and all that
-// move by more than one ULP; and these by the binade in which they end, all and those with a top bit of 1. `counts` is
-// [5, 256], added to.
+// move by more than one ULP; and these by the binade in which they end, first all, then the ones with a top bit of 1.
+// `counts` is [5, 256], added to.
 void maskreg_count_movers(const uint16_t *source, int64_t n, int64_t every, const maskreg_movers *movers, int64_t count,
                           int64_t *counts);
 

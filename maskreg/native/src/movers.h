@@ -20,7 +20,7 @@ enum {
     ENDS = 32,         // and more
     REFILL_BITS = 32,  // of a word of the stream, which refills a state
     GROUP = 16,        // coordinates whose hazards are added up
-    SPAN = 512,        // coordinates of a tile: those of all sub-blocks stay in the first-level cache
+    SPAN = 512,        // coordinates of a tile: the tiles of all sub-blocks stay in the first-level cache
     GROUPS = SPAN / GROUP,
     PARTS = 16,        // sub-blocks that are worked on in turn
     LEAD = 16,         // before the sums of a tile, so that these are aligned
