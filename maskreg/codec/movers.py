@@ -22,8 +22,8 @@ highest ones, by class.
 They take a second number. How many ULPs a mover moves, s, is k = floor(log2(s)) and the k bits below the highest of s.
 This number, of 16 bits, says k and the highest of these bits, the *top* bit. The others take a bit each, and so do all
 16 of a literal. Updates are about as long for every weight, so how likely a step is to end at some k depends on the
-binade that it reaches, exponent + k. Of the steps that reach a binade, a share is *longer*; of the steps that end in it,
-a share has a top bit of 1.
+binade that it reaches, exponent + k. Of the steps that reach a binade, a share is *longer*; of the steps that end in
+it, a share has a top bit of 1.
 
     exponent 112, step 5 = 101b: longer in binade 113, ends in 114 with a top bit of 0; then 1
 
@@ -40,8 +40,8 @@ mover is, and a decoder finds it by adding up hazards instead of asking coordina
 
 All coordinates of a class have one of 61 hazards, four to the octave. They are known by their index. One binade up,
 half as many coordinates move, so an index is most likely 4 less than the index of the class before. The difference from
-that is stored as a Rice code, whose bits are weighed against the movers' bits. Shares have indexes too: one of 61, three
-for twice the odds.
+that is stored as a Rice code, whose bits are weighed against the movers' bits. Shares have indexes too: one of 61,
+three for twice the odds.
 
     moved    712 of 1,664    730 of 3,299    690 of 6,400     hazards -log2(1 - p) * 8,192: 6,601, 2,953, 1,348
     indexes  51 (6,888)      46 (2,896)      42 (1,448)       47 and 42 were expected: -1, 0
