@@ -1,102 +1,90 @@
-"""The arms: what each trains on."""
+"""The arms: what each trains on, by which recipe and from which checkpoint; and the comparisons planned of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from scripts.reproduce.masks import FULL, MaskSpec
-from scripts.reproduce.origins import EXTERNAL, OPD, ORIGINS, SFT
-from scripts.reproduce.setting import Setting
-from scripts.reproduce.training import Job
-from scripts.reproduce.tuning import Tuning
+FULL, OTHER_SEED = "full", "full, other seed"
+MATCHED, PRINCIPAL, SAFE = "exponent-matched", "principal", "safe"
+VISIBLE, AS_SAFE = "random, as visible", "random, as dense as safe"
+"""Controls that are random parts of all coordinates: as many as it takes to change as many visibly, or as are safe."""
 
-MATCHED, VISIBLE = "exponent-matched", "random, as visible"
+EXTERNAL, EARLY = "external OPD mask", "early OPD mask"
+EARLY_STEPS = 12
+
+PAIRS = {0: 100, 1: 103, 2: 104}
+"""The seed of the full run that gives the mask, for each training seed."""
+
+START_SEED = 200
+"""Of the run from whose end late arms start; no arm has it."""
 
 
 class Arm(NamedTuple):
-    """One arm.
-
-    Attributes:
-        origin: of the masks that it trains on or derives its masks from; empty for all coordinates.
-        control: of these masks; empty for themselves. For ``VISIBLE`` one mask is drawn for each training seed, with
-            the density at which as many coordinates change visibly as on the origin's masks.
-    """
+    """What a run trains: everything, a mask, or a control made from a mask."""
 
     origin: str = ""
     control: str = ""
 
-    @property
-    def masks(self) -> bool:
-        """Whether its masks have seeds."""
-        return bool(self.origin) and self.control != VISIBLE and ORIGINS[self.origin].trained
 
-    def mask(self, tuning: Tuning, mask_seed: int | None, seed: int) -> MaskSpec:
-        """The mask of a run."""
-        if not self.origin:
-            return FULL
-        if self.control == VISIBLE:
-            return MaskSpec(seed=seed, density=tuning.visible[self.origin])
-        return MaskSpec(tuning.masks[self.origin][str(mask_seed)], seed if self.control else None)
+@dataclass(frozen=True)
+class Family:
+    """Arms with one recipe and one start.
 
-
-ARMS: Mapping[str, Arm] = {
-    "full": Arm(),
-    **{
-        f"{origin}: {control}" if control else origin: Arm(origin, control)
-        for origin in ORIGINS
-        for control in ("", MATCHED, VISIBLE)
-    },
-}
-"""Every arm, in the order of tables."""
-
-CLAIM = ("full", *(name for name, arm in ARMS.items() if arm.origin in (OPD, SFT, EXTERNAL)))
-"""The arms that are run unless others are named: those on which the claim of masked retraining rests."""
-
-COMPARISONS = (
-    (OPD, "full"),
-    *((origin, f"{origin}: {control}") for origin in ORIGINS for control in (MATCHED, VISIBLE)),
-    *((OPD, origin) for origin in ORIGINS if origin != OPD),
-)
-"""Planned before the first run: first minus second, on both primary endpoints. Those whose arms were run are tested."""
-
-
-def arms_of(setting: Setting) -> list[str]:
-    """Names of the arms to run: the named ones, or the claim's whose masks there are."""
-    chosen = setting.arms or tuple(arm for arm in CLAIM if not _absent(setting, arm))
-    return [arm for arm in ARMS if arm in chosen]
-
-
-def origins_of(setting: Setting) -> list[str]:
-    """The origins whose masks are needed."""
-    needed = {ARMS[arm].origin for arm in arms_of(setting)}
-    # The run that gives the OPD mask also shows whether weights move at all.
-    return [origin for origin in ORIGINS if origin in needed or origin == OPD]
-
-
-def shown_as_visible(setting: Setting) -> list[str]:
-    """The origins whose visible density a random mask is to have."""
-    return list(dict.fromkeys(ARMS[name].origin for name in arms_of(setting) if ARMS[name].control == VISIBLE))
-
-
-def missing(setting: Setting) -> str:
-    """The first checkpoint that an arm needs and that is not there; empty if there is none."""
-    return next(filter(None, (_absent(setting, arm) for arm in arms_of(setting))), "")
-
-
-def _absent(setting: Setting, arm: str) -> str:
-    checkpoint = ORIGINS[ARMS[arm].origin].checkpoint if ARMS[arm].origin else ""
-    return checkpoint if checkpoint and not (setting.path(checkpoint) / "config.json").is_file() else ""
-
-
-def jobs_of(setting: Setting, tuning: Tuning) -> list[Job]:
-    """All runs; first all arms with the first seeds, so that a part of them is a comparison already.
-
-    Each mask is trained on with a training seed of its own.
+    Attributes:
+        mask: name of what its own full runs change.
+        endpoint: the primary one; of ``kl``, ``nll`` and ``p`` in :func:`scripts.reproduce.problems.measure`.
+        late: start from the end of a full run, not from the source.
+        controls: of its own mask.
+        foreign: what else it trains on, with these controls.
     """
-    return [
-        Job(name, seed, ARMS[name].mask(tuning, key, seed), mask_seed=key)
-        for mask_seed, seed in zip(setting.mask_seeds, setting.seeds, strict=True)
-        for name in arms_of(setting)
-        for key in [mask_seed if ARMS[name].masks else None]
-    ]
+
+    mask: str
+    recipe: str
+    endpoint: str
+    batch: int
+    steps: int
+    config: Mapping[str, Any] = field(default_factory=dict)
+    late: bool = False
+    controls: tuple[str, ...] = (MATCHED, VISIBLE, PRINCIPAL, SAFE, AS_SAFE)
+    foreign: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def arms(self) -> dict[str, Arm]:
+        """All arms by name, in the order of tables."""
+        masks = {self.mask: self.controls, **self.foreign}
+        made = {
+            origin + (f": {control}" if control else ""): Arm(origin, control)
+            for origin, controls in masks.items()
+            for control in ("", *controls)
+        }
+        return {FULL: Arm(), OTHER_SEED: Arm(), **made}
+
+    def comparisons(self) -> list[tuple[str, str]]:
+        """Planned before the first run: first minus second, on the primary endpoint."""
+        pairs = [(self.mask, FULL)]
+        for origin, controls in {self.mask: self.controls, **self.foreign}.items():
+            pairs += [(origin, f"{origin}: {control}") for control in controls if control in (MATCHED, VISIBLE)]
+        if SAFE in self.controls:
+            pairs.append((f"{self.mask}: {PRINCIPAL}", f"{self.mask}: {MATCHED}"))
+            pairs.append((f"{self.mask}: {SAFE}", f"{self.mask}: {AS_SAFE}"))
+        return pairs
+
+
+_ONE = (MATCHED,)
+_SAMPLED = {"max_completion_length": 4}
+
+FAMILIES: Mapping[str, Family] = {
+    "OPD": Family(
+        "OPD mask", "opd", "kl", 96, 60, _SAMPLED,
+        foreign={"SFT mask": _ONE, "GRPO mask": _ONE, EXTERNAL: (MATCHED, VISIBLE), EARLY: _ONE},
+    ),
+    "SFT": Family("SFT mask", "sft", "nll", 96, 60),
+    "GRPO": Family(
+        "GRPO mask", "grpo", "p", 384, 24, {**_SAMPLED, "num_generations": 8, "beta": 0, "learning_rate": 5e-6},
+    ),
+    "late OPD": Family("late OPD mask", "opd", "kl", 96, 60, _SAMPLED, late=True, controls=(MATCHED, VISIBLE)),
+}  # fmt: skip
+"""Every family, in the order of tables."""
+
+CONFIG = {"lr_scheduler_type": "constant", "warmup_steps": 0, "gradient_checkpointing": False}

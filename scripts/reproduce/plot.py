@@ -1,7 +1,8 @@
-"""The plot: every arm minus the full one with intervals, beside how many coordinates it changes visibly."""
+"""The plot: every arm's share of the full arm's gain with its interval, beside how many coordinates it changes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from maskreg.reports.theme import LIGHT, style
-from scripts.reproduce.arms import ARMS
+from scripts.reproduce.arms import FULL
 from scripts.reproduce.statistics import Estimate, Results
 from scripts.themes import COUNTERPARTS, with_both_themes
 
@@ -18,7 +19,7 @@ INK, FAINT, MARK, SECOND = LIGHT.ink, LIGHT.faint, LIGHT.observed, LIGHT.null
 STYLE = {**style(LIGHT, "maskreg"), "axes.edgecolor": INK, "axes.spines.left": False}
 
 
-def draw(results: Results, path: Path) -> None:
+def draw(results: Mapping[str, Results], path: Path) -> None:
     """Write an SVG that follows the reader's color scheme; the same bytes for the same results."""
     with mpl.rc_context(STYLE):
         figure = _figure(results)
@@ -27,23 +28,21 @@ def draw(results: Results, path: Path) -> None:
     path.write_text(with_both_themes("\n".join(lines) + "\n", COUNTERPARTS), encoding="utf-8")
 
 
-def _figure(results: Results) -> Figure:
-    arms = [arm for arm in results.runs if arm != "full"]
-    figure = Figure(figsize=(9.6, 1.15 + 0.3 * len(arms)), layout="constrained")
-    panels: Any = figure.subplots(1, 3, sharey=True, gridspec_kw={"width_ratios": [1.25, 1.25, 0.9]})
-    for panel, endpoint, label in (
-        (panels[0], "kl", "held-out KL to the teacher,\narm - full (left is better)"),
-        (panels[1], "p", "P(right answer), held out,\narm - full (right is better)"),
-    ):
-        for y, arm in enumerate(arms):
-            _point(panel, y, results.difference(arm, "full", endpoint), _color(arm))
-        _frame(panel, label, line=0.0)
-    for y, arm in enumerate(arms):
-        _point(panels[2], y, Estimate(100 * results.average(arm, "visible_density")), _color(arm))
-    full = 100 * results.average("full", "visible_density")
-    _frame(panels[2], "changed visibly, % of\ncoordinates (line: full)", line=full)
-    panels[0].set_yticks(range(len(arms)), arms)
-    panels[0].set_ylim(len(arms) - 0.5, -0.5)
+def _figure(results: Mapping[str, Results]) -> Figure:
+    arms = {name: [arm for arm in one.runs if arm != FULL] for name, one in results.items()}
+    counts = [len(rows) for rows in arms.values()]
+    figure = Figure(figsize=(9.6, 0.26 * sum(counts) + 0.75 * len(counts)), layout="constrained")
+    grid = {"width_ratios": [2, 1], "height_ratios": counts}
+    panels: Any = figure.subplots(len(counts), 2, sharey="row", squeeze=False, gridspec_kw=grid)
+    for (share, visible), (name, one) in zip(panels, results.items(), strict=True):
+        for y, arm in enumerate(arms[name]):
+            color = SECOND if one.family.arms()[arm].control else MARK
+            _point(share, y, Estimate.of(one.shares(arm)), color)
+            _point(visible, y, Estimate(100 * one.average(arm, "visible")), color)
+        _frame(share, f"{name}: share of the full run's gain, %", line=100)
+        _frame(visible, "changed visibly, % (line: full)", line=100 * one.average(FULL, "visible"))
+        share.set_yticks(range(len(arms[name])), arms[name])
+        share.set_ylim(len(arms[name]) - 0.5, -0.5)
     return figure
 
 
@@ -52,11 +51,6 @@ def _point(panel: Any, y: int, estimate: Estimate, color: str) -> None:
         ends = [estimate.mean - estimate.half, estimate.mean + estimate.half]
         panel.plot(ends, [y, y], color=color, linewidth=1.6, solid_capstyle="butt")
     panel.plot([estimate.mean], [y], "o", color=color, markersize=5)
-
-
-def _color(arm: str) -> str:
-    """Masks that a run gave, and controls."""
-    return SECOND if ARMS[arm].control else MARK
 
 
 def _frame(panel: Any, label: str, *, line: float) -> None:
