@@ -10,6 +10,8 @@ from scripts.reproduce.statistics import Comparison, Estimate, Results, comparis
 ENDPOINTS = {"kl": "KL", "nll": "-log P(answer)", "p": "P(answer)"}
 
 READING = f"""\
+# Retraining, all figures
+
 - Runs for masks have the seeds {", ".join(map(str, PAIRS.values()))}, the runs on them {", ".join(map(str, PAIRS))}.
 - *Same bits*: coordinates that end with the bf16 code of the full run with the same seed; in brackets, of the ones that
   it changed. `full, other seed` is the run that gave the mask.
