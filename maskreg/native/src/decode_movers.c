@@ -14,7 +14,7 @@
 // not everything is used up at the end.
 #include "abreast.h"
 
-enum { AHEAD = 32 };  // movers whose source is fetched early
+enum { AHEAD = 128 };  // movers whose source is fetched early
 
 static void next_tile(part *p, const hazards *h) {
     const int64_t m = least(SPAN, p->left);

@@ -234,7 +234,7 @@ int64_t maskreg_encode_movers(const uint16_t *source, int64_t n, const maskreg_m
 
 enum {
     COUNTERS = 8,
-    AHEAD = 64,  // movers whose source is fetched early: processors do not foresee it
+    AHEAD = 128,  // movers whose source is fetched early: processors do not foresee it
 };
 
 // Several counters, because neighbors often have the same exponent, and an increment waits for the one before.
