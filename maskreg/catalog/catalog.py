@@ -377,11 +377,12 @@ def _live(query: Query, dialect: str, names: Iterable[str], below: str = "") -> 
 
 def _estimated(connection: Connection, query: Query, keys: list[str], share: float) -> Counts:
     if share >= 1:
-        return _counts(connection, query, keys)
+        return _counts(connection, query, keys)[0]
     # Digests are random, so those below a bound are a sample, and an index finds them.
-    found = _counts(connection, query, keys, f"sha256:{int(share * 16**8):08x}")
-    if found.total / share < SAMPLE / 4:
-        return _counts(connection, query, keys)
+    found, artifacts = _counts(connection, query, keys, f"sha256:{int(share * 16**8):08x}")
+    # Names of few artifacts come in lots.
+    if found.total / share < SAMPLE / 4 or artifacts < SAMPLE / 16:
+        return _counts(connection, query, keys)[0]
 
     def whole(number: int) -> int:
         return int(float(f"{number / share:.2g}"))
@@ -391,12 +392,14 @@ def _estimated(connection: Connection, query: Query, keys: list[str], share: flo
     return Counts(whole(found.total), values, drawn, {"total", *keys})
 
 
-def _counts(connection: Connection, query: Query, keys: list[str], below: str = "") -> Counts:
+def _counts(connection: Connection, query: Query, keys: list[str], below: str = "") -> tuple[Counts, int]:
+    # Also how many artifacts have the names.
     dialect = connection.dialect.name
     # Databases keep the rows of a WITH that is used several times: the join, which takes longest, is made once.
-    live = _live(query, dialect, keys or ["digest"], below).cte()
+    live = _live(query, dialect, [*keys, "digest"], below).cte()
     nothing = cast(null(), Double)
-    parts = [select(literal(""), literal("").label("value"), nothing, nothing, func.count()).select_from(live)]
+    artifacts = cast(func.count(live.c.digest.distinct()), Double)
+    parts = [select(literal(""), literal("").label("value"), artifacts, nothing, func.count()).select_from(live)]
     for key in keys:
         value = live.c[key]
         if key not in RANGE_KEYS:
@@ -412,10 +415,10 @@ def _counts(connection: Connection, query: Query, keys: list[str], below: str = 
         parts.append(some.where(value.is_not(None)).group_by("value", *ends.c))
     counts: dict[str, dict[str, int]] = {key: {} for key in keys if key not in RANGE_KEYS}
     histograms: dict[str, Histogram] = {}
-    total = 0
+    total, of_artifacts = 0, 0
     for key, value, low, high, number in connection.execute(union_all(*parts)):
         if not key:
-            total = number
+            total, of_artifacts = number, int(low)
         elif key in counts:
             counts[key][value] = number
         else:
@@ -423,7 +426,7 @@ def _counts(connection: Connection, query: Query, keys: list[str], below: str = 
             bars = histograms.setdefault(key, Histogram(low, high, [0] * BARS)).bars
             bars[min(int(value or 0), BARS - 1)] += number
     ordered = {key: dict(sorted(of.items(), key=lambda item: (-item[1], item[0]))) for key, of in counts.items()}
-    return Counts(total, ordered, histograms, set())
+    return Counts(total, ordered, histograms, set()), of_artifacts
 
 
 def _behind(by: Column[Any], query: Query, named: Any) -> ColumnElement[bool]:
