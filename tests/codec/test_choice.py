@@ -82,8 +82,7 @@ def test_movers_are_counted_by_exponent(kernels: str, n: int, share: float, seed
     assert np.array_equal(counts[:3], expected)
     length = np.abs((target & 0x7FFF).astype(int) - (source & 0x7FFF))[far]
     longer = np.where((source ^ target)[far] >> 15, 15, np.log2(np.maximum(length, 1)).astype(int))
-    binade = np.minimum((source[far] >> 7 & 0xFF) + longer, 255)
-    tops = (longer < 15) & (length >> np.maximum(longer - 1, 0) & 1 > 0)
+    binade, tops = np.minimum((source[far] >> 7 & 0xFF) + longer, 255), (longer < 15) & (length >> longer - 1 & 1 > 0)
     assert np.array_equal(counts[3:], [np.bincount(binade, minlength=256), np.bincount(binade[tops], minlength=256)])
 
 
