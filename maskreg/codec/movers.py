@@ -14,18 +14,18 @@ One coder, an rANS state of 64 bits (J. Duda, arXiv:1311.2540), takes everything
     before(k), after(k)   hazards of all coordinates up to k, without and with its own
     take [a, b)           state = (b - a) * floor(state / 2^29) + u - a; below 2^32, a word of 32 bits is appended
 
-A sign takes one bit of the same number. Of a wait it says nothing.
+The sign is one bit of the same number. The sign of a wait has no meaning.
 
-Most movers move by one ULP, and so take one number each. Longer steps have a *share* of the numbers of each mover, the
-highest ones, by class.
+Most movers move by one ULP and take this one number. Of the numbers of each mover, the highest ones say that it moves
+by more; how many these are is the *share* of its class.
 
-They take a second number. How many ULPs a mover moves, s, is k = floor(log2(s)) and the k bits below the highest of s.
-This number, of 16 bits, says k and the highest of these bits, the *top* bit. The others take a bit each, and so do all
-16 of a literal. Updates are about as long for every weight, so how likely a step is to end at some k depends on the
-binade that it reaches, exponent + k. Of the steps that reach a binade, a share is *longer*; of the steps that end in
-it, a share has a top bit of 1.
+Then a second number follows, of 16 bits. A step of s ULPs has k = floor(log2(s)) bits below its highest bit. The number
+says k, and the first of these bits, the *top* bit. The others are stored as they are, and so are the 16 bits of a
+literal. Updates are about as large for every weight, so how likely a step is to end at some k depends on the binade
+that it reaches, exponent + k. Of the steps that reach a binade, a share is *longer*, which means it reaches the next;
+of the steps that end in it, a share has a top bit of 1.
 
-    exponent 112, step 5 = 101b: longer in binade 113, ends in 114 with a top bit of 0; then 1
+    exponent 112, step 5 = 101b: longer in binade 113, ends in 114 with a top bit of 0; then the bit 1
 
 Hazards: how likely coordinates are to move, so that the way to the next *mover* costs one number.
 
@@ -33,15 +33,15 @@ A coordinate that moves with probability p has the hazard -log2(1 - p), in units
 
     P(nothing moves within hazard h) = 2^(-h / 8192) = survival(h) / 2^28
 
-whichever coordinates the hazard is made of. So a number u below 2^28, taken from a coder's state, says where the next
-mover is, and a decoder finds it by adding up hazards instead of asking coordinate by coordinate:
+whichever coordinates the hazard is made of. So a number u below 2^28, taken from the coder's state, says where the next
+mover is, and a decoder finds it by adding up hazards, without a decision for each coordinate:
 
     hazards 3 3 3 3 3000 3 3 3, survival(12) > u >= survival(3012): coordinate 4 moves
 
 All coordinates of a class have one of 61 hazards, four to the octave. They are known by their index. One binade up,
 half as many coordinates move, so an index is most likely 4 less than the index of the class before. The difference from
-that is stored as a Rice code, whose bits are weighed against the movers' bits. Shares have indexes too: one of 61,
-three for twice the odds.
+that is stored as a Rice code; the choice of hazards counts its bits, too. A share also has one of 61 indexes, three
+for twice the odds.
 
     moved    712 of 1,664    730 of 3,299    690 of 6,400     hazards -log2(1 - p) * 8,192: 6,601, 2,953, 1,348
     indexes  51 (6,888)      46 (2,896)      42 (1,448)       47 and 42 were expected: -1, 0
@@ -90,7 +90,7 @@ _EVEN, _ODDS = 44, 3  # the index of a share of one half, and how many indexes d
 _FURTHER = 1 / (1 + np.exp2((_EVEN - np.arange(1, MOST_INDEX + 1)) / _ODDS))
 
 SHARES: npt.NDArray[np.uint16] = np.rint(np.concatenate([[0], _FURTHER]) * (1 << SHARE_BITS)).astype(np.uint16)
-"""uint16 ``[61]``, by index: of movers that move further, in 1 / 2^16. 0, then odds of 2^((index - 44) / 3)."""
+"""uint16 ``[61]``, by index, in 1 / 2^16: 0, then shares with odds of 2^((index - 44) / 3)."""
 
 _COARSE, _FINE = 128, 64
 _HALF_BITS = 31
@@ -119,7 +119,7 @@ COSTS: Numbers = np.rint(np.stack([-np.log2(_PROBABILITIES), HAZARDS / OCTAVE]) 
 SHARE_COSTS: Numbers = np.concatenate(
     [[[1 << 38], [0]], np.rint(-np.log2([_FURTHER, 1 - _FURTHER]) * (1 << LOGARITHM_BITS)).astype(np.int64)], axis=1
 )
-"""int64 ``[2, 61]``: bits of a mover that moves further, and of one that does not, by index of the share."""
+"""int64 ``[2, 61]``: bits of a step that belongs to the share, and of one that does not, by index."""
 
 
 def survival(hazard: int) -> int:
@@ -177,16 +177,16 @@ def unpack_indexes(packed: int, count: int) -> tuple[Indexes, int] | None:
 
 
 STATE_BYTES = 8
-"""Of the state before the first coordinate, at the beginning of a sub-block."""
+"""Bytes of the state with which a sub-block begins."""
 
 CLASSES = 16
 """Classes of exponents."""
 
 BINADES = CLASSES + 13
-"""That a step can reach from a class: up to 14 above the last."""
+"""Binades that a step of more than one ULP can reach: from 1 above the first class to 14 above the last."""
 
 LIKELY_LONGER, LIKELY_TOP = 39, 42
-"""Indexes of the shares of binades of which nothing is said."""
+"""Indexes of the shares of binades that a model does not list."""
 
 NONE = Movers(np.empty(0, np.uint32), np.empty(0, np.uint16))
 """No movers."""

@@ -5,8 +5,8 @@
     with several sub-blocks  words of each (u32)
     sub-blocks               a state (u64) and words (u32)                                         movers.py
 
-Side information is short, because a block of a small matrix can have no more than some hundred bytes: no tables, and no
-lengths that follow from others.
+Side information is short, without tables and without lengths that follow from others, because a block of a small matrix
+can have no more than some hundred bytes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SparseModel(NamedTuple):
     tops: Indexes
 
     def hazards(self) -> Hazards:
-        """What coordinates move by."""
+        """The hazards and shares that the indexes stand for."""
         by_class, shares = np.zeros((2, CLASSES), np.uint16)
         by_class[: self.indexes.size], shares[: self.shares.size] = HAZARDS[self.indexes], SHARES[self.shares]
         longer, tops = (np.full(BINADES, SHARES[index], np.uint16) for index in (LIKELY_LONGER, LIKELY_TOP))
@@ -77,7 +77,7 @@ class SparseModel(NamedTuple):
         return Hazards(self.first, by_class, shares, longer, tops)
 
     def pack(self) -> bytes:
-        """The bytes in a block, which the first class is not among."""
+        """The bytes in a block; the first class is in its head."""
         packed = bits = 0
         for number, width in (
             *map(pack_indexes, self[1:3]),
@@ -155,7 +155,7 @@ def choose_model(counts: Counts) -> tuple[SparseModel, int]:
 
 @cache
 def _tables(compiled: Library) -> tuple[Any, ...]:
-    """Those that all blocks share."""
+    """The tables that choosing a model reads."""
     return tuple(compiled.read(table) for table in (LOGARITHMS, COSTS, SHARE_COSTS, USUAL_STEPS))
 
 
@@ -177,7 +177,7 @@ class SparseLayout:
         self.block = np.frombuffer(block, np.uint8)
         packed = int.from_bytes(block[HEAD_BYTES : HEAD_BYTES + _MODEL_BYTES], "little")
         unpacked = SparseModel.unpack(packed, first, classes)
-        if unpacked is None:
+        if unpacked is None or unpacked[1] > _MODEL_BYTES:
             raise CorruptError("block", "its model is invalid")
         model, size = unpacked
         self.hazards = model.hazards()
@@ -193,6 +193,9 @@ class SparseLayout:
         self.starts = at + np.concatenate([[0], np.cumsum(sizes)])
         if self.starts[-1] != self.block.size or sizes.min() < STATE_BYTES or sizes[-1] % _WORD_BYTES:
             raise CorruptError("block", "its sub-blocks do not end where it ends")
+        # Encoders never write less than 2^32; decoders would differ in when they refill such a state.
+        if not self.block[self.starts[:-1, None] + np.arange(4, STATE_BYTES)].any(axis=1).all():
+            raise CorruptError("block", "a state is too small")
 
 
 def decode_sparse(layout: SparseLayout, source: Codes, before: Movers = NONE) -> Movers:

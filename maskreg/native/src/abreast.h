@@ -7,11 +7,11 @@
 
 #include "movers.h"
 
-// For each number of a bit that is set.
+// For the number of each bit that is set.
 #define FOR_BITS(k, bits) \
     for (uint32_t left = (bits), k = 0; left && (k = (uint32_t)__builtin_ctz(left), 1); left &= left - 1)
 
-// What sub-blocks have that goes together.
+// What is known of each sub-block, in a lane each.
 typedef struct {
     _Alignas(64) uint64_t state[PARTS];
     uint64_t word[PARTS], end[PARTS];  // addresses: the next word, and behind the last
@@ -27,7 +27,7 @@ typedef struct {
     uint32_t missing;                  // sub-blocks of which a word was taken that is not there, a bit each
 } lanes;
 
-// What a sub-block has besides.
+// The rest of a sub-block.
 typedef struct {
     tile tile;
     const uint16_t *source;  // from the next tile on
@@ -36,12 +36,13 @@ typedef struct {
     uint32_t *positions;
     uint16_t *codes;
     int64_t count, room;     // of positions and codes
-    const uint32_t *before, *before_end;  // places where something else than the source's codes counts as such
-    const uint16_t *before_codes;
-    uint16_t moved[SPAN];    // room for a tile with these
+    const uint32_t *before, *before_end;  // positions that other movers have changed in the source
+    const uint16_t *before_codes;         // and their codes there
+    uint16_t moved[SPAN];                 // room for a tile with these codes
 } part;
 
-// Whether a word is due cannot be predicted, so nothing branches on that: one is read anyway.
+// Take `freq` numbers of so many bits from `start` on, among which `number` is. Whether a word is due cannot be predicted,
+// so nothing branches on that: one is read anyway.
 static inline void take(lanes *l, int64_t i, uint64_t number, uint64_t start, uint64_t freq, uint32_t bits) {
     const uint64_t state = freq * (l->state[i] >> bits) + number - start, is_due = state < LOWEST_WIDE;
     uint32_t word = 0;
@@ -73,6 +74,7 @@ static inline int32_t hazard_below(uint32_t number, const int32_t *logarithms) {
     return hazard > 1 ? hazard : 1;
 }
 
+// Look at the number of the next mover: how far away it is at least.
 static inline void draw(lanes *l, int64_t i, const hazards *h) {
     const uint32_t number = (uint32_t)(l->state[i] >> 1 & ((1u << SURVIVAL_BITS) - 1));
     l->number[i] = number;
@@ -80,20 +82,20 @@ static inline void draw(lanes *l, int64_t i, const hazards *h) {
 }
 
 #if !defined(__AVX512VBMI2__)
-// How many of the ends that rise are below a goal; the last is not.
-static inline int64_t groups_below(const int32_t *ends, int32_t goal) {
+// How many of some ascending sums are below a goal; one is not.
+static inline int64_t groups_below(const int32_t *groups, int32_t goal) {
     int64_t g = 0;
 #if defined(__AVX2__)
     const __m256i wide = _mm256_set1_epi32(goal);
     for (;; g += 16) {
-        const __m256i low = _mm256_cmpgt_epi32(wide, load_wide(ends + g));
-        const __m256i high = _mm256_cmpgt_epi32(wide, load_wide(ends + g + 8));
+        const __m256i low = _mm256_cmpgt_epi32(wide, load_wide(groups + g));
+        const __m256i high = _mm256_cmpgt_epi32(wide, load_wide(groups + g + 8));
         const uint32_t lower = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(low));
         const uint32_t below = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(high)) << 8 | lower;
         if (below != 0xFFFF) return g + __builtin_ctz(~below);
     }
 #else
-    while (ends[g] < goal) g++;
+    while (groups[g] < goal) g++;
     return g;
 #endif
 }
@@ -101,20 +103,20 @@ static inline int64_t groups_below(const int32_t *ends, int32_t goal) {
 // The first coordinate of a tile up to whose end the hazard is at least `goal`, which is no more than the tile's;
 // fills that hazard.
 static inline int64_t reach(tile *t, int32_t goal, const hazards *h, int32_t *after) {
-    const int32_t *ends = ends_of(t);
-    t->group += groups_below(ends + t->group, goal);
+    const int32_t *groups = groups_of(t);
+    t->group += groups_below(groups + t->group, goal);
     const int64_t g = t->group;
-    int32_t sum = ends[g - 1];
+    int32_t sum = groups[g - 1];
     int64_t k = GROUP * g;
 #if defined(__AVX2__)
     if (goal - sum <= UINT16_MAX) {
-        const __m256i ends = running_sums_16(hazards_of(t->codes + k, h));
+        const __m256i sums = running_sums_16(hazards_of(t->codes + k, h));
         const __m256i rest = _mm256_set1_epi16((short)(goal - sum - 1));
-        const __m256i below = _mm256_cmpeq_epi16(_mm256_subs_epu16(ends, rest), _mm256_setzero_si256());
+        const __m256i below = _mm256_cmpeq_epi16(_mm256_subs_epu16(sums, rest), _mm256_setzero_si256());
         const int64_t i = __builtin_popcount((uint32_t)_mm256_movemask_epi8(below)) / 2;
         _Alignas(32) uint16_t before[2 * GROUP];
         store_wide(before, _mm256_setzero_si256());
-        store_wide(before + GROUP, ends);
+        store_wide(before + GROUP, sums);
         *after = sum + before[GROUP - 1 + i] + h->by_exponent[exponent_of(t->codes[k + i])];
         return k + i;
     }
@@ -172,7 +174,7 @@ static inline void draw_all(lanes *l, uint32_t which, const hazards *h) {
     STORE(wait, _mm512_mask_mov_epi32(LOAD(wait), (__mmask16)which, wait));
 }
 
-// Returns where to go on.
+// Set the goals. Returns the sub-blocks whose next mover is not in the tile, or whose wait goes on.
 static inline uint32_t aim(lanes *l, uint32_t busy, const hazards *h) {
     const __m512i goal = _mm512_maskz_add_epi32((__mmask16)busy, LOAD(reached), LOAD(wait));
     STORE(goal, goal);
@@ -186,7 +188,7 @@ static inline __m512i with_first(__m512i all, int k, __mmask16 which, __m512i nu
     return _mm512_mask_broadcastd_epi32(all, (__mmask16)(1 << k), first);
 }
 
-// Where the next movers are, and their codes; in the first `count` lanes.
+// Find the next movers, and their codes; in all of the first `count` lanes.
 static inline void find_all(lanes *l, part *parts, int64_t count, uint32_t busy, const hazards *h) {
     (void)busy;
     const lookup table = fill_lookup(h);
@@ -195,15 +197,15 @@ static inline void find_all(lanes *l, part *parts, int64_t count, uint32_t busy,
     for (int k = 0; k < PARTS; k++) {
         if (k % 4 == 0 && k >= count) break;
         const tile *t = &parts[k].tile;
-        const int32_t *ends = t->sums + LEAD;
+        const int32_t *groups = t->sums + LEAD;
         const __m512i goal = all_of(l->goal[k]);
-        const __mmask16 low = _mm512_cmplt_epi32_mask(_mm512_load_si512(ends), goal);
-        const __mmask16 high = _mm512_cmplt_epi32_mask(_mm512_load_si512(ends + 16), goal);
+        const __mmask16 low = _mm512_cmplt_epi32_mask(_mm512_load_si512(groups), goal);
+        const __mmask16 high = _mm512_cmplt_epi32_mask(_mm512_load_si512(groups + 16), goal);
         const int64_t g = _mm_popcnt_u32(_mm512_kunpackw(high, low));
         const __m256i codes = _mm256_loadu_si256((const __m256i *)(t->codes + GROUP * g));
         const __m512i own = hazards_of(_mm512_castsi256_si512(codes), &table);
         const __m512i wide = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(own));
-        const __m512i sums = _mm512_add_epi32(running_sums(wide), all_of(ends[g - 1]));
+        const __m512i sums = _mm512_add_epi32(running_sums(wide), all_of(groups[g - 1]));
         const __mmask16 reached = _mm512_cmple_epi32_mask(goal, sums);
         l->place[k] = (int32_t)(GROUP * g + __builtin_ctz(reached));
         after = with_first(after, k, reached, sums);
@@ -226,7 +228,8 @@ static inline uint32_t take_eight(lanes *l, int64_t k, __mmask8 which, __m256i r
     return (uint32_t)(due & ~there) << k;
 }
 
-// Take the numbers of the movers that were found. Returns where it is these, and adds where they move further.
+// Take the numbers of the movers that were found. Returns the sub-blocks where the coordinate does move (the wait was a
+// lower bound; elsewhere it grows by one), and adds to `further` where it moves by more than one ULP.
 static inline uint32_t take_movers(lanes *l, uint32_t found, const hazards *h, uint32_t *further) {
     const __m512i from = LOAD(from), after = LOAD(after), reached = LOAD(reached), number = LOAD(number);
     const __m512i class = classes_of(from, h), one = all_of(1), until = _mm512_sub_epi32(after, reached);

@@ -125,7 +125,8 @@ typedef struct {
     _Alignas(64) uint64_t numbers[BATCH];
 } batch;
 
-// Fill the numbers. None of a class without a share moves further; a frequency is never 0.
+// Fill the numbers. No mover of a class without a share moves by more than one ULP; a frequency of 0 would be divided by,
+// so it is 1 even there.
 static void fill_numbers(batch *b, const hazards *h) {
 #if defined(__AVX512VBMI2__)
     const __m512i form = all_of((int32_t)signed_number_of(0, 0, 0)), one = all_of(1), limit = all_of(HAZARD_LIMIT);
@@ -186,7 +187,7 @@ static int64_t list_numbers(list *l, const uint16_t *source, int64_t n, const ma
         const int64_t size = least(SPAN, n - start), first = begin + start;
         fill_tile(&t, source + start, size, h);
         for (; i < count && movers->positions[i] < first + size; i++) {
-            const int64_t k = movers->positions[i] - first, before = hazard_before(t.codes, k, h, ends_of(&t));
+            const int64_t k = movers->positions[i] - first, before = hazard_before(t.codes, k, h, groups_of(&t));
             const uint64_t since = (uint64_t)(before - reached);
             b.since[b.count] = since & (HAZARD_LIMIT - 1), b.waits[b.count] = (uint32_t)(since / HAZARD_LIMIT);
             b.from[b.count] = t.codes[k], b.to[b.count++] = movers->codes[i];

@@ -1,4 +1,4 @@
-// Choosing classes and hazards of a sparse block: choose_hazards of maskreg/codec/sparse.py defines what is computed.
+// Choosing the model of a sparse block, for choose_model of maskreg/codec/sparse.py.
 //
 // All bits are in 1 / 2^21, and whole, so that no machine chooses otherwise.
 #include "codec.h"
@@ -27,11 +27,12 @@ static inline int64_t entropy(int64_t total, int64_t moved, const int32_t *logar
     return weighed(total, logarithms) - weighed(moved, logarithms) - weighed(total - moved, logarithms);
 }
 
-// The index of the least cost; `steps` can be NULL.
+// Bits of `total` coordinates of which `moved` move, with the hazard of index i; or of movers, with a share.
 static inline int64_t cost_of(int64_t total, int64_t moved, const int64_t *costs, int64_t i) {
     return moved * costs[i] + (total - moved) * costs[HAZARDS + i];
 }
 
+// The index of the least cost; `steps`, the bits of each index, can be NULL.
 static inline int64_t least_cost(int64_t total, int64_t moved, const int64_t *costs, const int64_t *steps) {
     int64_t index = 0, lowest = INT64_MAX;
     FOR_EACH(i, HAZARDS) {
@@ -45,7 +46,7 @@ static inline int64_t least_cost(int64_t total, int64_t moved, const int64_t *co
 static int64_t choose_binades(const int64_t *far, const int64_t *ends, const int64_t *tops, int64_t first,
                               const int64_t *share_costs, const int64_t *steps, uint8_t *longer, uint8_t *top) {
     int64_t reach = 0, used = 0, saved = 0;
-    // Of lower binades, all are counted as if they went on: few are there.
+    // All steps that end in lower binades count as if they went on: they are few.
     FOR_EACH(e, first + 1) reach += far[e];
     FOR_EACH(j, least(BINADES, EXPONENTS - 1 - first)) {
         const int64_t b = first + 1 + j, end = least(ends[b], reach);
@@ -61,7 +62,7 @@ static int64_t choose_binades(const int64_t *far, const int64_t *ends, const int
 }
 
 void maskreg_choose_model(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
-                               const int64_t *share_costs, const int64_t *steps, uint8_t *chosen, int64_t *bits) {
+                          const int64_t *share_costs, const int64_t *steps, uint8_t *chosen, int64_t *bits) {
     const int64_t *moved = counts + EXPONENTS, *far = counts + 2 * EXPONENTS;
     int64_t total[EXPONENTS], before[EXPONENTS + 1] = {0}, last = 0;
     int64_t totals[EXPONENTS + 1] = {0}, movers[EXPONENTS + 1] = {0};  // of all lower exponents

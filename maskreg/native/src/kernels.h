@@ -164,7 +164,7 @@ int64_t maskreg_encode_movers(const uint16_t *source, int64_t n, const maskreg_m
 // exponent of the first class is filled, the number of classes and of binades, and indexes: of hazards and shares [16],
 // of longer and top shares [29]. `bits` is how long it is to say where movers are.
 void maskreg_choose_model(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
-                            const int64_t *share_costs, const int64_t *steps, uint8_t *chosen, int64_t *bits);
+                          const int64_t *share_costs, const int64_t *steps, uint8_t *chosen, int64_t *bits);
 
 // Count coordinates by exponent: all in tiles of 1,024 whose number is a multiple of `every`, all that move, and all that
 // move by more than one ULP; and these by the binade in which they end, first all, then the ones with a top bit of 1.

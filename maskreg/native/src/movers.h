@@ -220,7 +220,7 @@ static inline __m128i four_of(__m128i a, __m128i b) {
 #endif
 
 // Sums of hazards from the first coordinate of a tile to the end of each group. All codes of the tile are read.
-static inline void add_groups(const uint16_t *codes, const hazards *h, int32_t *ends) {
+static inline void add_groups(const uint16_t *codes, const hazards *h, int32_t *groups) {
 #if defined(__AVX512VBMI2__)
     const lookup t = fill_lookup(h);
     const __m512i one = _mm512_set1_epi16(1), last = _mm512_set1_epi32(15);
@@ -233,7 +233,7 @@ static inline void add_groups(const uint16_t *codes, const hazards *h, int32_t *
         const __m512i x = sums_of_four(v[0], v[1], v[2], v[3]), y = sums_of_four(v[4], v[5], v[6], v[7]);
         const __m512i sums = _mm512_add_epi32(_mm512_shuffle_i32x4(x, y, 0x88), _mm512_shuffle_i32x4(x, y, 0xDD));
         const __m512i all = _mm512_add_epi32(running_sums(_mm512_permutexvar_epi32(order, sums)), carry);
-        _mm512_storeu_si512(ends + g, all);
+        _mm512_storeu_si512(groups + g, all);
         carry = _mm512_permutexvar_epi32(last, all);
     }
 #elif defined(__AVX2__)
@@ -248,22 +248,22 @@ static inline void add_groups(const uint16_t *codes, const hazards *h, int32_t *
         // The sum of the lower half is missing in the upper one.
         sums = _mm256_add_epi32(sums, _mm256_blend_epi32(zero, _mm256_permutevar8x32_epi32(sums, third), 0xF0));
         sums = _mm256_add_epi32(sums, carry);
-        store_wide(ends + g, sums);
+        store_wide(groups + g, sums);
         carry = _mm256_permutevar8x32_epi32(sums, last);
     }
 #else
     int32_t sum = 0;
     FOR_EACH(g, GROUPS) {
         FOR_EACH(i, GROUP) sum += h->by_exponent[exponent_of(codes[GROUP * g + i])];
-        ends[g] = sum;
+        groups[g] = sum;
     }
 #endif
 }
 
-// Hazard of a tile's coordinates before one; `ends` has a 0 before the first.
-static inline int32_t hazard_before(const uint16_t *codes, int64_t k, const hazards *h, const int32_t *ends) {
+// Hazard of a tile's coordinates before the k-th; `groups` are the sums of add_groups, and a 0 is before them.
+static inline int32_t hazard_before(const uint16_t *codes, int64_t k, const hazards *h, const int32_t *groups) {
     const int64_t g = k / GROUP;
-    const int32_t sum = ends[g - 1];
+    const int32_t sum = groups[g - 1];
 #if defined(__AVX512VBMI2__)
     const lookup t = fill_lookup(h);
     const __m512i own = hazards_of(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(codes + GROUP * g))), &t);
@@ -292,11 +292,11 @@ typedef struct {
     uint16_t room[SPAN];    // for the codes of the last, which can have fewer
 } tile;
 
-// Sums up to the end of each group; of none before the first.
-static inline int32_t *ends_of(tile *t) { return t->sums + LEAD; }
+// Sums up to the end of each group; 0 before the first.
+static inline int32_t *groups_of(tile *t) { return t->sums + LEAD; }
 
 static inline void fill_tile(tile *t, const uint16_t *source, int64_t n, const hazards *h) {
-    int32_t *ends = ends_of(t);
+    int32_t *groups = groups_of(t);
     t->codes = source;
     if (n < SPAN) {
         memcpy(t->room, source, (size_t)n * sizeof *source);
@@ -304,10 +304,10 @@ static inline void fill_tile(tile *t, const uint16_t *source, int64_t n, const h
         t->codes = t->room;
     }
     t->group = 0;
-    ends[-1] = 0;
-    memset(ends + GROUPS, 0x7F, 16 * sizeof *ends);
-    add_groups(t->codes, h, ends);
-    t->total = n < SPAN ? hazard_before(t->codes, n, h, ends) : ends[GROUPS - 1];
+    groups[-1] = 0;
+    memset(groups + GROUPS, 0x7F, 16 * sizeof *groups);
+    add_groups(t->codes, h, groups);
+    t->total = n < SPAN ? hazard_before(t->codes, n, h, groups) : groups[GROUPS - 1];
 }
 
 #endif
