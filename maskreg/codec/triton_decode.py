@@ -425,8 +425,8 @@ def _gather_sparse(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """What the kernel takes of all blocks: sub-blocks, models and words.
 
-    A sub-block's row has its first coordinate, coordinates, first word, words, block, and state; a block's its hazards
-    and shares by class, longer and top shares by binade, and the exponent of the first class.
+    The row of a sub-block has its first coordinate, coordinates, first word, words, block, and state. The row of a
+    block has hazards and shares by class, longer and top shares by binade, and the exponent of the first class.
     """
     sub_blocks, models, words = [], [], [np.zeros(1, np.int32)]
     coordinate, word = 0, 1
@@ -492,7 +492,7 @@ def _interval(
     COARSE: tl.constexpr, SURVIVAL_BITS: tl.constexpr, LIMIT: tl.constexpr, LEAST_SURVIVAL: tl.constexpr,
     SHARE_BITS: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """What numbers a mover takes, or a wait that goes on: the first and how many; its sum, and if it moves further."""
+    """The numbers of a mover, or of a wait that goes on: the first, how many; the mover's sum; if it moves further."""
     after = tl.sum(tl.where(here, sums, 0), axis=0).to(tl.int64)
     own = tl.sum(tl.where(here, hazard, 0), axis=0).to(tl.int64)
     low = _survival(tl.minimum(after - reached, LIMIT), table, COARSE, SURVIVAL_BITS)

@@ -28,7 +28,8 @@ static void next_tile(part *p, const hazards *h) {
             crossing |= exponent_of(*code ^ *p->before_codes);
             *code = *p->before_codes++;
         }
-        // Few cross to another exponent; hazards stay as they are without. What was just written is slow to read.
+        // Hazards are the source's unless a code crosses to another exponent, which is rare. What was just written is
+        // slow to read.
         fill_tile(&p->tile, crossing || m < SPAN ? p->moved : source, m, h);
         if (m == SPAN) p->tile.codes = p->moved;
     } else {
@@ -36,11 +37,11 @@ static void next_tile(part *p, const hazards *h) {
     }
     p->source += m;
     p->left -= m;
-    // Enough happens before the next.
+    // The next tile; until it is read, there is time enough to fetch it.
     FOR_EACH(i, SPAN / 32) __builtin_prefetch(p->source + 32 * i);
 }
 
-// Where the next mover is not in the tile, or a wait goes on: go on. Returns 0 where there is no mover.
+// Go on to the tile of the next mover, and over waits. Returns 0 where there is no mover.
 static __attribute__((noinline)) uint32_t go_on(lanes *l, part *p, int64_t i, const hazards *h) {
     for (;;) {
         l->goal[i] = l->reached[i] + l->wait[i];
@@ -65,7 +66,7 @@ static inline int64_t room_before(int64_t k, int64_t length, const int64_t *star
     return least(k * length, 8 * (starts[k] - starts[0]));
 }
 
-// How many of some ascending positions are below one.
+// How many of some ascending positions are below a given one.
 static int64_t first_from(const uint32_t *positions, int64_t count, int64_t position) {
     int64_t low = 0;
     while (low < count) {
@@ -100,6 +101,7 @@ static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h,
         p->before_codes = before->codes + first;
         draw(&l, k, h);
     }
+    // find_all() looks at lanes without a sub-block, too.
     for (int64_t k = count; k < PARTS; k++) {
         memset(&parts[k].tile.sums, 0, sizeof parts[k].tile.sums);
         memset(parts[k].tile.room, 0, 64);

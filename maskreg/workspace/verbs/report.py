@@ -107,9 +107,12 @@ def report(
     from maskreg.reports.theme import require_libraries
 
     require_libraries()
+    if format and not figure:
+        raise UsageError("a format is for a figure; the page is HTML", options={"figure": None})
     format = format or Path(out).suffix.lower()[1:]
     if figure and format not in FORMATS:
-        raise UsageError(f"a figure is no {format or 'file without a format'}", hint=f"choose {', '.join(FORMATS)}")
+        fault = f"a figure cannot be {format}" if format else f"{out}: the format of the figure is missing"
+        raise UsageError(fault, hint=f"choose {', '.join(FORMATS)}")
     if not figure and format not in ("", "html", "htm"):
         raise UsageError(f"{out}: a report is a page of HTML", hint=f"write {Path(out).with_suffix('.html')}")
     if plots and Path(plots).absolute() == Path(out).absolute():
