@@ -1,4 +1,4 @@
-"""``maskreg login`` and what else is about accounts of a service: tokens and quotas."""
+"""``maskreg login`` and the other commands for accounts of a service: tokens and quotas."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def quota(output: Output, /, project: str, **options: Any) -> None:
     """
     found = verbs.accounts.quota(project, workspace=workspace(output), **options)
     output.answer(found)
-    space = "no limit of bytes" if found.max_bytes is None else human_bytes(found.max_bytes)
-    number = "no limit of artifacts" if found.max_artifacts is None else counted(found.max_artifacts, "artifact")
+    space = "no limit on bytes" if found.max_bytes is None else human_bytes(found.max_bytes)
+    number = "no limit on artifacts" if found.max_artifacts is None else counted(found.max_artifacts, "artifact")
     output.data(f"{found.name}\t{space}\t{number}")
 
 

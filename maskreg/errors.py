@@ -57,8 +57,8 @@ class MaskregError(Exception):
         hint: what helps, in words that hold for every reader; can be empty.
         facts: what the error is about, by name: ``ref``, ``digest``, ``remote`` (empty for the local registry),
             ``part``, ``project``... Of a request that other options would mend, ``options`` has them by name:
-            ``{"force": True}``, None for a value of the caller's choice, or of a method's settings
-            ``{"settings": {"k": 2}}``.
+            ``{"force": True}``, or settings of a method ``{"settings": {"k": 2}}``. None stands for a value of the
+            caller's choice.
     """
 
     code = "ERROR"
@@ -77,7 +77,7 @@ class MaskregError(Exception):
 
     @property
     def fault(self) -> str:
-        """The message, without the key of a damaged object, which it begins with."""
+        """The message without the key of the damaged object that it begins with."""
         return self.message.removeprefix(f"{getattr(self, 'key', '')}: ")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -303,7 +303,7 @@ def _restored(kind: type[MaskregError], args: tuple[Any, ...], state: dict[str, 
 
 @contextmanager
 def stating(*, hint: str = "", **facts: object) -> Iterator[None]:
-    """Add a hint and facts to errors that leave the block without, such as the name that a digest was found by."""
+    """Add a hint and facts, such as the name of a digest, to errors that leave the block without them."""
     try:
         yield
     except MaskregError as error:

@@ -380,7 +380,7 @@ def _estimated(connection: Connection, query: Query, keys: list[str], share: flo
         return _counts(connection, query, keys)[0]
     # Digests are random, so those below a bound are a sample, and an index finds them.
     found, artifacts = _counts(connection, query, keys, f"sha256:{int(share * 16**8):08x}")
-    # Names of few artifacts come in lots.
+    # The names of an artifact are in the sample together, so that few artifacts would say little of all names.
     if found.total / share < SAMPLE / 4 or artifacts < SAMPLE / 16:
         return _counts(connection, query, keys)[0]
 
@@ -393,7 +393,7 @@ def _estimated(connection: Connection, query: Query, keys: list[str], share: flo
 
 
 def _counts(connection: Connection, query: Query, keys: list[str], below: str = "") -> tuple[Counts, int]:
-    # Also how many artifacts have the names.
+    # The second number is how many artifacts have these names.
     dialect = connection.dialect.name
     # Databases keep the rows of a WITH that is used several times: the join, which takes longest, is made once.
     live = _live(query, dialect, [*keys, "digest"], below).cte()

@@ -285,7 +285,7 @@ MOST_VALUES = 12
 """Values of a column that are counted, the most frequent ones."""
 
 SAMPLE = 5_000
-"""Of more tags than this, a sample of about so many is counted, unless few match, or the tags of few artifacts."""
+"""Of more tags than this, a sample of about so many is counted, unless few tags or few artifacts match."""
 
 BARS = 24
 """Bars of a histogram."""

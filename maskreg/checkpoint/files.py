@@ -322,7 +322,7 @@ def can_run_code(name: str, data: bytes, known: bytes | None = None) -> bool:
 
 
 def left_out_note(code: Iterable[str]) -> str:
-    """The remark about small files that were left out, as :func:`can_run_code` is true of them."""
+    """The remark about small files that were left out because of :func:`can_run_code`."""
     return f"left out, because it can run code: {', '.join(code)}; the option 'with code' takes it along"
 
 

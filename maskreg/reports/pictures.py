@@ -77,7 +77,7 @@ def png(plot: Plot, theme: Theme) -> bytes:
 
 
 def writers(figure: Plot | Element) -> dict[str, Callable[[Theme], bytes]]:
-    """What makes each file that a figure can be: some of ``FORMATS``."""
+    """What makes a figure in each of its formats, which are some of ``FORMATS``."""
     tables: dict[str, Callable[[Theme], bytes]] = {
         "csv": lambda _: figure.numbers.csv().encode(),
         "tex": lambda _: figure.numbers.latex().encode(),

@@ -36,14 +36,10 @@ _FIRST_STEPS = "first steps"
 
 
 class Runs:
-    """Runs of a results folder.
-
-    Attributes:
-        quick: take 2 steps a run.
-    """
+    """Runs of a results folder."""
 
     def __init__(self, checkpoints: Path, out: Path, *, quick: bool = False) -> None:
-        """Create the folder with the training problems and a registry, or resume in it."""
+        """Create the folder with the training problems and a registry, or resume in it; ``quick`` runs take 2 steps."""
         self._checkpoints, self._out, self._quick = checkpoints.resolve(), out.resolve(), quick
         self._teacher = self._checkpoints / "teacher"
         self._out.mkdir(parents=True, exist_ok=True)

@@ -15,9 +15,9 @@ READING = f"""\
 - Runs for masks have the seeds {", ".join(map(str, PAIRS.values()))}, the runs on them {", ".join(map(str, PAIRS))}.
 - *Same bits*: coordinates that end with the bf16 code of the full run with the same seed; in brackets, of the ones that
   it changed. `full, other seed` is the run that gave the mask.
-- *Random, as visible* is as dense as it takes to change as many coordinates visibly as the mask.
+- *Random, as visible* is a random mask, dense enough to change as many coordinates visibly as the mask.
 - `principal` and `safe` are kinds of `maskreg baseline`: the first has as many coordinates of each matrix as the mask,
-  the second a density of its own, and beside it is a random mask of that density.
+  the second a density of its own. *Random, as dense as safe* is a random mask of that density.
 - The external mask is one, of another trainer. The early mask is what the first {EARLY_STEPS} steps change.
 - Late OPD starts from the end of an OPD run with another seed, and so do the runs that give its masks.
 - Arms of one training seed get the same problems in the same order, and generators in the same state. As their weights

@@ -236,7 +236,7 @@ def arguments(setup: RunSetup, folder: Path, *, save_every: float) -> Any:
     recipe = RECIPES[setup.recipe]
     with calling(f"trl.{recipe.method}Config", "the batch size, or keys of TRL"):
         made = recipe.config(**(defaults | setup.config | own))
-        # Made when training begins, and only then refused.
+        # Trainers make these when training begins, and refuse bad values only then.
         kind, settings = Trainer.get_optimizer_cls_and_kwargs(made)
         optimizer, warmup = kind([torch.zeros(1)], **settings), made.get_warmup_steps(setup.steps)
         get_scheduler(made.lr_scheduler_type, optimizer, warmup, setup.steps, made.lr_scheduler_kwargs)

@@ -229,7 +229,7 @@ def quota(
     server: str | None = None,
     workspace: Workspace | None = None,
 ) -> Quota:
-    """What a project can hold, after a change of the limits that are given; an admin of the server changes them.
+    """Change the limits that are given, which needs an admin of the server; returns what a project can hold.
 
     Args:
         max_bytes, max_artifacts: of the artifacts that its tags point to; None for no limit.
