@@ -122,13 +122,13 @@ def test_a_block_holds_only_blocks_of_lower_kinds(name: str) -> None:
         ("twice", 8, "<I 0"), ("twice", 8, "<I 0x7f800000"), ("twice", 6, "<B 1"), ("unrelated", 5, "<B 1"),
         ("small ones become 0", 6, "<B 2"), ("small ones become 0", 8, "<I 0xffffffff"), ("rows", 8, "<I 0"),
         ("rows", 8, "<I 6001"), ("rows", 12, "<I 100"), ("rows", 16, "<I 0"), ("rows", 16, "<I 0xffffffff"),
-        ("rows", 20, "<B 255"), ("rows", 7, "<B 1"),
+        ("rows", 20, "<B 255"), ("rows", 7, "<B 1"), ("sparse, nothing moves", 11, "<QI 2 0"),
     ],
 )  # fmt: skip
 def test_fields_out_of_range_are_refused(name: str, at: int, damage: str) -> None:
     source, _, block = samples()[name]
-    layout, value = damage.split()
+    layout, *values = damage.split()
     hostile = bytearray(block)
-    struct.pack_into(layout, hostile, at, int(value, 0))
+    hostile[at : at + struct.calcsize(layout)] = struct.pack(layout, *(int(value, 0) for value in values))
     with pytest.raises(CorruptError):
         CODEC.decode(source, bytes(hostile))
