@@ -77,7 +77,8 @@ def command(
     space = workspace(output)
     with output.progress() as progress:
         given = {name: value for name, value in options.items() if value is not None}
-        result = verbs.compare.compare(*refs, **given, by=by, progress=progress, workspace=space)
+        groups = None if output.json else (by,) if by else ()
+        result = verbs.compare.compare(*refs, **given, by=by, groups=groups, progress=progress, workspace=space)
     try:
         if record:
             result = verbs.compare.keep(result, workspace=space)

@@ -25,6 +25,7 @@ rows that could have been others: the standard error of a choice of 10, about 10
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -105,23 +106,36 @@ class Spread:
             ffn,
         )
 
-    def with_sum(self, name: str, weights: Mapping[str, float]) -> Spread:
+    @property
+    def covariances(self) -> Covariances:
+        """Covariances of the whole group."""
+        shared = sum((_products(part) for part in (self.channels, self.neurons) if part.size), self.rows + self.columns)
+        return Covariances(self.names, np.stack([shared - self.coordinates, self.coordinates]))
+
+
+@dataclass(frozen=True, eq=False)
+class Covariances:
+    """Covariances of sums, float64 ``[2, len(names), len(names)]``: by cluster, and of independent coordinates."""
+
+    names: tuple[str, ...]
+    both: Floats
+
+    def with_sum(self, name: str, weights: Mapping[str, float]) -> Covariances:
         """The same with one more sum, a weighted sum of these."""
-        row = np.array([weights.get(own, 0.0) for own in self.names])
-        extend = np.vstack([np.eye(len(self.names)), row])
-        rows, columns, coordinates = (extend @ part @ extend.T for part in (self.rows, self.columns, self.coordinates))
-        channels, neurons = (part @ extend.T if part.size else part for part in (self.channels, self.neurons))
-        return Spread((*self.names, name), rows, columns, coordinates, channels, neurons, self.ffn)
+        extend = np.vstack([np.eye(len(self.names)), self._row(weights)])
+        return Covariances((*self.names, name), extend @ self.both @ extend.T)
 
     def sd(self, derivatives: Mapping[str, float]) -> float:
         """Standard error of a figure of the group, given its derivatives by the sums.
 
         The two-way variance is an estimate. Below half of what independent coordinates would give it is noise.
         """
-        d = np.array([derivatives.get(name, 0.0) for name in self.names])
-        rows, columns, coordinates = (float(d @ part @ d) for part in (self.rows, self.columns, self.coordinates))
-        shared = sum(float(_products((part @ d)[:, None])[0, 0]) for part in (self.channels, self.neurons) if part.size)
-        return float(np.sqrt(max(rows + columns + shared - coordinates, coordinates / 2, 0.0)))
+        d = self._row(derivatives)
+        clustered, coordinates = (d @ self.both @ d).tolist()
+        return math.sqrt(max(clustered, coordinates / 2, 0.0))
+
+    def _row(self, weights: Mapping[str, float]) -> Floats:
+        return np.array([weights.get(name, 0.0) for name in self.names])
 
 
 def spread_of(

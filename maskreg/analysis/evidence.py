@@ -28,6 +28,7 @@ from maskreg.analysis.clusters import (
     NUMEL,
     SIZE_A,
     SIZE_B,
+    Covariances,
     Spread,
     spread_of,
 )
@@ -35,7 +36,7 @@ from maskreg.analysis.clusters import STRIPED as STRIPED
 from maskreg.analysis.contingency import IN_A, IN_B
 from maskreg.analysis.excess import CERTAIN, Z95, Distribution, Excess, Interval, distribution_of, excess_of
 from maskreg.analysis.grid import Grid
-from maskreg.analysis.margins import Margins, margins_of
+from maskreg.analysis.margins import Margins
 from maskreg.analysis.overlap import Overlap, OverlapCounts, overlap_of
 from maskreg.checkpoint.roles import ALONE, Shared
 from maskreg.result import Brief, plain
@@ -76,6 +77,9 @@ BY_BOTH = "by-tensor-and-exponent"
 
 STRATA = (BY_TENSOR, BY_EXPONENT, BY_BOTH)
 """Stratifications of the Mantel-Haenszel odds ratio; those by exponent need the source."""
+
+Lined = tuple[Grid, Margins]
+"""Counts of two masks by row and column, and what these add to the overlap that is expected."""
 
 NO_SOURCE = "the source checkpoint is not available"
 """Why what needs the source is undefined."""
@@ -160,7 +164,7 @@ def figures_of(sums: OverlapSums) -> OverlapFigures:
     """The figures of a group of tensors."""
     expectations = {GLOBAL: expect_uniform(sums.counts), **sums.expectations}
     exponents = sums.exponents
-    spread = sums.spread.with_sum(GLOBAL, _uniform_slopes(sums.counts)) if sums.spread.names else None
+    spread = sums.spread.covariances.with_sum(GLOBAL, _uniform_slopes(sums.counts)) if sums.spread.names else None
     finest = PER_TENSOR if expectations[MATCHED].expected is None else MATCHED
     odds = {
         BY_TENSOR: (sums.by_tensor, CONCORDANT_TENSOR, DISCORDANT_TENSOR),
@@ -185,7 +189,9 @@ def _uniform_slopes(counts: OverlapCounts) -> dict[str, float]:
     return {SIZE_A: counts.b / n, SIZE_B: counts.a / n, NUMEL: -counts.a * counts.b / n**2}
 
 
-def _odds_interval(both: OddsSums | None, spread: Spread | None, concordant: str, discordant: str) -> Interval | None:
+def _odds_interval(
+    both: OddsSums | None, spread: Covariances | None, concordant: str, discordant: str
+) -> Interval | None:
     """95 % interval of an odds ratio, symmetric in its logarithm."""
     if both is None or spread is None or not concordant or not both.concordant or not both.discordant:
         return None
@@ -195,12 +201,11 @@ def _odds_interval(both: OddsSums | None, spread: Spread | None, concordant: str
 
 
 def sums_from_counts(
-    counts: OverlapCounts, grid: Grid | None = None, *, has_lines: bool = False, shared: Shared = ALONE
+    counts: OverlapCounts, lines: Lined | None = None, *, has_lines: bool = False, shared: Shared = ALONE
 ) -> OverlapSums:
     """Sums of one tensor without the source; as :func:`sums_from_classes`, all in one class."""
-    stratum = one_stratum(counts)
+    stratum, (grid, margins) = one_stratum(counts), lines or (None, None)
     cells = stratum if grid is None else grid.cells[grid.classes]
-    margins = None if grid is None else margins_of(grid)
     undefined = dict.fromkeys(NULLS[2:], Expectation(None, reason=NO_SOURCE))
     uniform = expect_uniform(counts)
     expectations = {**undefined, PER_TENSOR: uniform, STRIPED: _striped(uniform, margins, has_lines)}
@@ -215,7 +220,7 @@ def sums_from_classes(
     cells: Cells,
     flips_a: Floats | str,
     flips_b: Floats | str,
-    grid: Grid | None = None,
+    lines: Lined | None = None,
     *,
     has_lines: bool = False,
     shared: Shared = ALONE,
@@ -226,7 +231,7 @@ def sums_from_classes(
         cells: int64 ``[512, 4]``, 2x2 tables by class of the source's codes.
         flips_a: chances of A by class under the rounding null, or why it is undefined.
         flips_b: the same of B.
-        grid: the counts by row and column; None for a tensor that has not several of both.
+        lines: rows and columns; None for a tensor that has not several of both.
         has_lines: rows and columns are counted where there are any.
         shared: what its rows or columns have in common with other tensors.
     """
@@ -235,7 +240,7 @@ def sums_from_classes(
     # Classes 2e and 2e + 1 share the exponent field e.
     exponents = cells.reshape(256, 2, 4).sum(1)
     matched = expect_matched(cells)
-    margins = None if grid is None else margins_of(grid)
+    grid, margins = lines or (None, None)
     expectations = {
         PER_TENSOR: expect_uniform(counts),
         MATCHED: matched,

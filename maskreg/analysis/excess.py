@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.analysis.chance import Expectation
-from maskreg.analysis.clusters import NUMEL, OBSERVED, SIZE_A, SIZE_B, Spread
+from maskreg.analysis.clusters import NUMEL, OBSERVED, SIZE_A, SIZE_B, Covariances
 from maskreg.analysis.overlap import OverlapCounts, ratio
 
 # How rare an overlap is under a null, exactly where counts are small.
@@ -64,12 +64,12 @@ CERTAIN = Distribution(0, np.ones(1))
 
 def distribution_of(cells: npt.NDArray[np.int64]) -> Distribution:
     """Distribution of the overlap with a mask that is redrawn with as many coordinates in every stratum."""
+    n, a, b = cells.sum(1), cells[:, 1] + cells[:, 3], cells[:, 2] + cells[:, 3]
+    if (np.minimum(1.0 * a * b, 1.0 * (n - a) * (n - b)) > _SMALL_MEAN * n).any():
+        return Distribution()
     result = CERTAIN
-    for neither, only_a, only_b, both in cells[cells.sum(1) > 0].tolist():
-        n, a, b = neither + only_a + only_b + both, only_a + both, only_b + both
-        if min(a * b, (n - a) * (n - b)) / n > _SMALL_MEAN:
-            return Distribution()
-        result += _hypergeometric(n, a, b)
+    for table in zip(n[n > 0].tolist(), a[n > 0].tolist(), b[n > 0].tolist(), strict=True):
+        result += _hypergeometric(*table)
         if result.chances is None:
             return result
     return result
@@ -120,7 +120,7 @@ class Excess:
 def excess_of(
     counts: OverlapCounts,
     null: Expectation,
-    spread: Spread | None = None,
+    spread: Covariances | None = None,
     name: str = "",
     exact: Distribution | None = None,
 ) -> Excess:

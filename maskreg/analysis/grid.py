@@ -96,6 +96,11 @@ class Lines:
         counts, _pointers = self._described(compiled, self._by_class, CLASSES)
         compiled.lib.maskreg_add_listed(counts, compiled.read(lines), compiled.read(keys), keys.size, self._shift)
 
+    @property
+    def members(self) -> Floats:
+        """Coordinates of each class that occurs, in order, in every line: float64 ``[k, lines]``."""
+        return np.stack([self._by_class[number].sum(0, dtype=np.float64) for number in self.classes.tolist()])
+
     def sums(self, weights: Floats) -> Floats:
         """Weighted sums of every line, float64 ``[lines, m]``.
 
@@ -110,8 +115,9 @@ class Lines:
         counts, _pointers = self._described(compiled, dict(enumerate(by_class)), len(by_class))
         step, most = compiled.lib.MASKREG_SUMS, compiled.lib.MASKREG_MOST_SUMS
         for first in range(0, m, most):
-            some = by_key[:, first : first + most]
-            some = np.pad(some, ((0, 0), (0, -some.shape[1] % step)))
+            count = min(most, m - first)
+            some = np.zeros((len(by_key), count + -count % step))
+            some[:, :count] = by_key[:, first : first + most]
             out = np.empty((some.shape[1], len(self)))
             compiled.lib.maskreg_sum_lines(counts, compiled.read(some), some.shape[1], compiled.write(out))
             sums[first : first + most] = out[: m - first]

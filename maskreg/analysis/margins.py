@@ -33,11 +33,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.contingency import CELLS, IN_A, IN_B
+from maskreg.analysis.contingency import CELLS
 from maskreg.analysis.grid import Grid, Labels, Points
 from maskreg.native import library
 
@@ -64,16 +65,13 @@ _LOW, _HIGH, _STEPS = -3.0, 9.0, 1 << 12
 _X = np.linspace(_LOW, _HIGH, _STEPS + 1)
 _F = np.array([math.erfc(math.exp(-x) / math.sqrt(2)) for x in _X.tolist()])
 _F[0], _F[-1] = 0, 1  # lines that never move expect nothing, and full ones are full
+_RISES = np.diff(_F)
+_CURVE = np.stack([_F, np.append(_RISES, _RISES[-1])], axis=1)
 _PER_STEP = _STEPS / (_HIGH - _LOW)
 
 
-def totals_of(labels: Labels, values: Floats, count: int) -> Floats:
-    """Sums of the values of each label below ``count``."""
-    return np.bincount(labels, values, count).astype(np.float64)
-
-
-def fitted(points: Points, moved: Sequence[Floats]) -> Floats:
-    """Chances of points to move, float64 ``[n]``, given how many are to move of each class, row and column.
+def fitted(points: Points, moved: Sequence[Floats]) -> list[Floats]:
+    """Effects of each class, row and column, given how many of its points are to move.
 
     If the sums of the three differ, the first counts.
     """
@@ -89,15 +87,23 @@ def fitted(points: Points, moved: Sequence[Floats]) -> Floats:
         np.select([rate <= 0, rate >= 1], [-_FAR, _FAR], np.interp(rate, _F, _X) - (mean if axis else 0.0))
         for axis, rate in enumerate(rates)
     ]
+    compiled = library()
+    described = _described(points, *effects)
+    sums = [np.empty((10, own.size)) for own in effects]
+    kernels = [
+        (compiled.read(labels), own.shape[1], *map(compiled.write, (own[2:], own[0], own[1])))
+        for labels, own in zip(points, sums, strict=True)
+    ]
+    flattest = [1e-9 * np.maximum(size, 1) for size in sizes]
     pace, last = 1.0, math.inf
     for number in range(_ROUNDS):
         furthest = 0.0
         for axis in (1, 2, 0):
-            chances, slopes = _sums(points, effects, axis)
-            lacking = aims[axis] - chances
+            compiled.lib.maskreg_sum_flips(*described, *kernels[axis])
+            lacking, slopes = aims[axis] - sums[axis][0], sums[axis][1] * _PER_STEP
             furthest = max(furthest, float(np.abs(lacking).sum()))
-            steps = lacking / np.maximum(slopes, 1e-9 * np.maximum(sizes[axis], 1))
-            effects[axis] = np.clip(effects[axis] + pace * np.clip(steps, -1, 1), -_FAR, _FAR)
+            steps = lacking / np.maximum(slopes, flattest[axis])
+            np.clip(effects[axis] + pace * steps.clip(-1, 1), -_FAR, _FAR, out=effects[axis])
         # Of a part of a tensor, not all aims can be met.
         if furthest <= _PRECISION * total or (number > 5 and furthest > 0.9 * last):
             break
@@ -105,35 +111,17 @@ def fitted(points: Points, moved: Sequence[Floats]) -> Floats:
             # Each round leaves a share of what is lacking; of that share follows how far to overshoot (Young, 1954).
             pace = 2 / (1 + math.sqrt(1 - min(furthest / last, 0.9)))
         last = furthest
-    return _chances(points, effects)
+    return effects
 
 
-def _sums(points: Points, effects: Sequence[Floats], axis: int) -> tuple[Floats, Floats]:
-    """Chances and slopes, summed over each class, row or column."""
-    labels, count = points[axis], effects[axis].size
+def _described(points: Points, *effects: Floats) -> Sequence[object]:
+    """What kernels are told of points, and of effects if any; the arrays have to stay."""
     compiled = library()
-    sums = np.zeros((count, 4, 2))
-    compiled.lib.maskreg_sum_flips(*_described(points, effects), compiled.read(labels), compiled.write(sums))
-    chances, rises = sums.sum(1).T
-    return chances, rises * _PER_STEP
-
-
-def _chances(points: Points, effects: Sequence[Floats]) -> Floats:
-    compiled = library()
-    chances = np.empty(points.classes.size)
-    compiled.lib.maskreg_find_flips(*_described(points, effects), compiled.write(chances))
-    return chances
-
-
-def _described(points: Points, effects: Sequence[Floats]) -> tuple[object, object]:
-    """What kernels are told of both; the arrays have to stay."""
-    compiled = library()
-    return (
-        compiled.ffi.new("maskreg_points *", [*map(compiled.read, points), points.classes.size]),
-        compiled.ffi.new(
-            "maskreg_effects *", [*map(compiled.read, effects), compiled.read(_F), _LOW, _PER_STEP, _STEPS]
-        ),
-    )
+    parts = [compiled.ffi.new("maskreg_points *", [*map(compiled.read, points), points.classes.size])]
+    if effects:
+        curve = compiled.read(_CURVE), _LOW, _PER_STEP, _STEPS
+        parts.append(compiled.ffi.new("maskreg_effects *", [*map(compiled.read, effects), *curve]))
+    return parts
 
 
 _FEWEST = 128
@@ -163,47 +151,95 @@ class Margins:
         return float(self.by_row.sum())
 
 
-def margins_of(grid: Grid) -> Margins:
-    """Fit both masks of a tensor, and expect their overlap."""
-    points, share = grid.points(), grid.share
-    totals = grid.cells[grid.classes].astype(np.float64)
-    rates = [totals @ inside / np.maximum(totals.sum(1), 1) for inside in (IN_A, IN_B)]
-    sums = [lines.sums(_weights(*rates)).T for lines in (grid.rows, grid.columns)]
-    a, b = (
-        _fitted(points, rate, [own[1 + 3 * mask : 4 + 3 * mask] for own in sums], share) - rate[points.classes]
-        for mask, rate in enumerate(rates)
-    )
-    both = a * b / share
-    variances = [float(totals.sum(1) @ (rate * (1 - rate))) for rate in rates]
-    explained = [
-        min(float(own @ own) / share / max(variance, _TINY), 1.0)
-        for own, variance in zip((a, b), variances, strict=True)
-    ]
-    return Margins(
-        totals_of(points.rows, both, len(grid.rows)),
-        totals_of(points.columns, both, len(grid.columns)),
-        1 - explained[0] * explained[1],
-    )
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What all masks of a tensor have in common.
 
-
-def _fitted(points: Points, rates: Floats, lines: Sequence[Floats], share: float) -> Floats:
-    """Chances of the coordinates of one mask, given the rates of its classes.
-
-    ``lines`` are sums over all coordinates of each row, then of each column: those that moved, r and v; r is moved - p,
-    and v is p (1 - p), with the rate p of the coordinate's class. Of all coordinates, a ``share`` is taken.
+    Attributes:
+        points: coordinates that are fitted to, a ``share`` of all.
+        members: float64 ``[k]``, coordinates of every class.
+        lines: float64 ``[k, rows]`` and ``[k, columns]``, the same of every row and of every column.
     """
+
+    points: Points
+    share: float
+    members: Floats
+    lines: tuple[Floats, Floats]
+
+    @classmethod
+    def of(cls, grid: Grid) -> Self:
+        """Of the counts of any pair of masks."""
+        lines = grid.rows.members, grid.columns.members
+        return cls(grid.points(), grid.share, lines[0].sum(1), lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """How far the classes, rows and columns of a tensor move one mask: the rates of its classes, and effects of all."""
+
+    rates: Floats
+    effects: Sequence[Floats]
+
+    def beyond(self, frame: Frame) -> Beyond:
+        """The chances of all points, less the rates of their classes."""
+        points, compiled = frame.points, library()
+        added = np.empty(points.classes.size)
+        described = _described(points, *self.effects)
+        compiled.lib.maskreg_find_flips(*described, compiled.write(added))
+        added -= self.rates[points.classes]
+        variance = float(frame.members @ (self.rates * (1 - self.rates)))
+        return Beyond(added, min(float(added @ added) / frame.share / max(variance, _TINY), 1.0))
+
+
+class Beyond(NamedTuple):
+    """What rows and columns add to the chances of points, float64 ``[n]``; of a mask's variance they explain a share."""
+
+    added: Floats
+    explained: float
+
+
+def margins_of(frame: Frame, a: Beyond, b: Beyond) -> Margins:
+    """The overlap that two masks are expected to have."""
+    compiled = library()
+    by_row, by_column = (np.zeros(lines.shape[1]) for lines in frame.lines)
+    compiled.lib.maskreg_sum_products(
+        *_described(frame.points), *map(compiled.read, (a.added, b.added)), *map(compiled.write, (by_row, by_column))
+    )
+    return Margins(by_row / frame.share, by_column / frame.share, 1 - a.explained * b.explained)
+
+
+def moves_of(frame: Frame, grid: Grid, inside: Floats) -> Moves:
+    """Fit one mask to the counts of any pair that it belongs to; ``inside`` tells which cells are in it.
+
+    Rows and columns are to move as many coordinates as they do. Of a part of a tensor, lines that are alike are fitted
+    together.
+    """
+    points, share = frame.points, frame.share
+    rates = grid.cells[grid.classes] @ inside / np.maximum(frame.members, 1)
     known = rates[points.classes]
-    labels = [points.classes]
-    moved = [totals_of(points.classes, known, rates.size)]
-    for own, (whole, rest, slope) in zip(points[1:], lines, strict=True):
-        aims = totals_of(own, known, rest.size) + rest * share
+    labels, aims = [points.classes], [_totals(points.classes, known, rates.size)]
+    lines: list[Labels | None] = [None]
+    weights = np.broadcast_to(inside[:, None], (rates.size, CELLS, 1))
+    for own, counts, members in zip(points[1:], (grid.rows, grid.columns), frame.lines, strict=True):
+        whole = counts.sums(weights)[:, 0]
+        rest = whole - (rates[:, None] * members).sum(0)
+        aim = _totals(own, known, rest.size) + rest * share
         together = rest.size if share == 1 else points.classes.size // _FEWEST
+        alike = None
         if rest.size > together:
+            slope = ((rates * (1 - rates))[:, None] * members).sum(0)
             alike = _alike(np.divide(rest, slope, out=np.zeros_like(rest), where=slope > 0), whole, together)
-            own, aims = alike[own], totals_of(alike, aims, int(alike.max()) + 1)
+            own, aim = alike[own], _totals(alike, aim, int(alike.max()) + 1)
         labels.append(own)
-        moved.append(aims)
-    return fitted(Points(*labels), moved)
+        aims.append(aim)
+        lines.append(alike)
+    effects = fitted(Points(*labels), aims)
+    return Moves(rates, [own if of is None else own[of] for own, of in zip(effects, lines, strict=True)])
+
+
+def _totals(labels: Labels, values: Floats, count: int) -> Floats:
+    """Sums of the values of each label below ``count``."""
+    return np.bincount(labels, values, count).astype(np.float64)
 
 
 def _alike(effects: Floats, moved: Floats, count: int) -> Labels:
@@ -212,14 +248,3 @@ def _alike(effects: Floats, moved: Floats, count: int) -> Labels:
     numbers = np.empty(effects.size, np.uint32)
     numbers[order] = 1 + np.arange(effects.size) * count // effects.size
     return np.where(moved > 0, numbers, np.uint32(0))
-
-
-def _weights(p: Floats, q: Floats) -> Floats:
-    """What a coordinate of each class and cell adds to seven sums of its line, float64 ``[k, 4, 7]``.
-
-    They are 1, and those that moved, r and v, of A, then of B.
-    """
-    sums = [np.ones((1, 1))]
-    for inside, rate in ((IN_A, p), (IN_B, q)):
-        sums += [inside[None, :], inside - rate[:, None], (rate * (1 - rate))[:, None]]
-    return np.stack([np.broadcast_to(part, (p.size, CELLS)) for part in sums], axis=2)

@@ -7,7 +7,8 @@ returns 1.0 there ("Dense Supervision, Sparse Updates"), which reads as perfect 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from operator import add
 from typing import Self
 
 
@@ -15,8 +16,7 @@ class Sums:
     """Base of frozen dataclasses of sums: two add up field by field."""
 
     def __add__(self, other: Self) -> Self:
-        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))  # type: ignore[arg-type]
-        return type(self)(*(left + right for left, right in pairs))
+        return type(self)(*map(add, vars(self).values(), vars(other).values()))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.analysis.contingency import IN_A, IN_B
+from maskreg.analysis.evidence import Lined
 from maskreg.analysis.grid import Grid, count_grid, shape_of
+from maskreg.analysis.margins import Frame, margins_of, moves_of
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 from scripts.calibration.draws import Bits, Codes, Floats, Pair
@@ -25,6 +28,12 @@ def grid_of(pair: Pair) -> Grid:
     grid = Grid(shape)
     grid.add(count_grid(a, b, codes, codes.size, 0, shape))
     return grid
+
+
+def lined(grid: Grid) -> Lined:
+    """Counts with what rows and columns add, as the product fits it."""
+    frame = Frame.of(grid)
+    return grid, margins_of(frame, *(moves_of(frame, grid, inside).beyond(frame) for inside in (IN_A, IN_B)))
 
 
 class Fit(NamedTuple):

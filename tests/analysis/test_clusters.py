@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from maskreg.analysis.evidence import MATCHED, STRIPED, figures_of, sums_from_classes
-from maskreg.analysis.margins import margins_of
 from maskreg.mask.rounding import classes_of
 from scripts.calibration.draws import INDEPENDENT, Pair, striped, to_codes
 from tests.analysis import dense
-from tests.analysis.dense import grid_of
+from tests.analysis.dense import grid_of, lined
 from tests.kernels import agreed
 
 
@@ -39,7 +38,7 @@ def test_what_rows_and_columns_add_is_what_a_dense_fit_adds(name: str) -> None:
     p, q = rates(masks)
     a, b = (dense.fitted(moved, masks.codes).chances for moved in (masks.a, masks.b))
     expected = (a - p) * (b - q)
-    added = margins_of(grid_of(masks))
+    added = lined(grid_of(masks))[1]
     assert added.added == pytest.approx(expected.sum(), abs=5e-4 * (a * b).sum())
     assert added.by_row == pytest.approx(expected.sum(1), abs=0.2)
     assert added.by_column == pytest.approx(expected.sum(0), abs=0.2)
@@ -47,16 +46,16 @@ def test_what_rows_and_columns_add_is_what_a_dense_fit_adds(name: str) -> None:
 
 def test_all_kernels_fit_the_same() -> None:
     grid = grid_of(pair())
-    agreed(lambda: [(added := margins_of(grid)).by_row, added.by_column])
+    agreed(lambda: [(added := lined(grid)[1]).by_row, added.by_column])
 
 
 def test_a_part_of_a_large_tensor_tells_what_all_of_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     masks = INDEPENDENT["scaled, updates grow with rows and columns"](np.random.default_rng(4))
-    whole = margins_of(grid_of(masks))
+    whole = lined(grid_of(masks))[1]
     monkeypatch.setattr("maskreg.analysis.grid.MOST_POINTS", masks.codes.size // 4)
     grid = grid_of(masks)
     assert 0.15 < grid.share < 0.25
-    assert margins_of(grid).added == pytest.approx(whole.added, rel=0.02)
+    assert lined(grid)[1].added == pytest.approx(whole.added, rel=0.02)
 
 
 def test_nothing_is_expected_in_rows_that_never_move() -> None:
@@ -65,6 +64,6 @@ def test_nothing_is_expected_in_rows_that_never_move() -> None:
     still = rng.random((300, 1)) < 0.6
     a, b = ((rng.random(codes.shape) < 0.4) & ~still for _ in range(2))
     grid = grid_of(Pair(codes, a, b))
-    figures = figures_of(sums_from_classes(grid.cells, "x", "x", grid, has_lines=True))
+    figures = figures_of(sums_from_classes(grid.cells, "x", "x", lined(grid), has_lines=True))
     assert (figures.nulls[MATCHED].headroom or 0) > 0.25
     assert figures.nulls[STRIPED].expected == pytest.approx(a.sum() * b.sum() / (~still).sum() / 200, rel=5e-3)

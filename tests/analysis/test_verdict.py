@@ -21,7 +21,7 @@ from maskreg.analysis.evidence import (
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import HIDDEN, Asked, Outcome, Start, start_of_pair, verdict
 from scripts.calibration.draws import INDEPENDENT, Pair
-from tests.analysis.dense import grid_of
+from tests.analysis.dense import grid_of, lined
 
 ON_GRID = Asked(start="yes")
 
@@ -29,7 +29,7 @@ ON_GRID = Asked(start="yes")
 def figures_of_pair(pair: Pair) -> OverlapFigures:
     """Its figures, as ``compare`` counts them; the rounding nulls, which do not decide, are left out."""
     grid = grid_of(pair)
-    return figures_of(sums_from_classes(grid.cells, "not asked", "not asked", grid, has_lines=True))
+    return figures_of(sums_from_classes(grid.cells, "not asked", "not asked", lined(grid), has_lines=True))
 
 
 Sizes = list[tuple[float, float]]

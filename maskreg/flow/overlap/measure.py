@@ -6,15 +6,15 @@ them stands why two masks are alike for another reason than training: one is, ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 
-from maskreg import parallel
 from maskreg.analysis.chance import Floats
 from maskreg.analysis.comparison import (
     Comparison,
@@ -26,7 +26,7 @@ from maskreg.analysis.comparison import (
     matrix_of,
     stripes_of,
 )
-from maskreg.analysis.contingency import MOST_CROSSED, Cells
+from maskreg.analysis.contingency import IN_A, IN_B, MOST_CROSSED, Cells
 from maskreg.analysis.evidence import (
     NO_SOURCE,
     ROUNDING,
@@ -39,6 +39,7 @@ from maskreg.analysis.evidence import (
     sums_from_counts,
 )
 from maskreg.analysis.grid import Grid, shape_of
+from maskreg.analysis.margins import Beyond, Frame, Moves, margins_of, moves_of
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import SMALLEST, Asked, Start, start_of_pair
 from maskreg.artifact.reader import Artifact
@@ -49,13 +50,16 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, NotFoundError, UsageError
 from maskreg.flow.overlap.counting import SharedSpan, SpanCounter, SpanCounts, SpanReader, operands_of, spans_of
 from maskreg.mask.rounding import fit_flips, hidden_flips, off_grid
-from maskreg.parallel import ordered, worker_count
+from maskreg.parallel import BATCH_NUMEL, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card
 from maskreg.tensors.info import numel_of
 
 MOST_WITH_GROUPS = 8
 """Masks whose pairs all have figures of every role, layer, module and tensor: 28 pairs."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _WAITING = 2
 """Spans that wait besides those that are counted."""
@@ -71,6 +75,7 @@ class OverlapSpec:
     stripes: bool = False
     smallest_effect: float = SMALLEST
     by: str | None = None
+    groups: Collection[str] | None = None
 
     def __post_init__(self) -> None:
         if self.by not in (None, *GROUPS):
@@ -170,10 +175,13 @@ class _Totals:
     def __init__(self, masks: Sequence[NamedMask], spec: OverlapSpec, *, by_class: bool, jobs: int) -> None:
         artifacts = [mask.artifact for mask in masks]
         self._masks, self._spec, self._by_class, self._jobs = masks, spec, by_class, jobs
-        self._by = tuple(GROUPS) if len(masks) <= MOST_WITH_GROUPS else (spec.by,) if spec.by else ()
+        usual = tuple(GROUPS) if len(masks) <= MOST_WITH_GROUPS else (spec.by,) if spec.by else ()
+        self._by = usual if spec.groups is None else tuple(spec.groups)
         self._stream = stream_of((t.name, t.layer, t.role, t.source_shape or ()) for t in artifacts[0].tensors)
         self._pairs = {pair: _Sums(self._by) for pair in combinations(range(len(artifacts)), 2)}
-        self._known: tuple[str, dict[int, Floats | str]] = "", {}
+        # Of the tensor that is added: what all tiles know of each mask.
+        self._flips: dict[int, Floats | str] = {}
+        self._moves: dict[int, Moves] = {}
         self._no_flips = [hidden_flips(artifact.manifest.rule) for artifact in artifacts]
         self._which = len(artifacts) <= MOST_CROSSED
         kinds = 1 << len(artifacts) if self._which else len(artifacts) + 1
@@ -183,28 +191,30 @@ class _Totals:
     def add(self, counts: SpanCounts, grids: Sequence[Grid]) -> None:
         """Add a tensor, or a tile of its pairs."""
         rows, pairs = counts.span.rows, counts.span.tile.pairs
-        # Classes are the source's for all masks: any pair tells how many coordinates each class has.
-        flips_of = {number: self._flips(number, rows, counts.pairs[0]) for number in counts.span.tile.masks}
+        if not counts.span.tile.number:
+            self._flips, self._moves = {}, {}
+        for mask in counts.span.tile.masks:
+            if mask not in self._flips:
+                # Classes are the source's for all masks: any pair tells how many coordinates each class has.
+                self._flips[mask] = self._fitted(mask, rows[mask], counts.pairs[0])
         row = rows[0]
         shared = shared_of(row.name, row.layer, row.role, row.source_shape or (), self._stream)
+
+        frame, beyond = self._beyond(rows, pairs, grids)
 
         def sums_of(pair: tuple[tuple[int, int], Cells, Grid | None]) -> OverlapSums:
             (a, b), cells, grid = pair
             neither, only_a, only_b, both = (int(count) for count in cells.sum(0))
             _check(rows[a], only_a + both)
             _check(rows[b], only_b + both)
+            lines = None if grid is None or frame is None else (grid, margins_of(frame, beyond[a], beyond[b]))
             if self._by_class:
-                return sums_from_classes(cells, flips_of[a], flips_of[b], grid, has_lines=True, shared=shared)
+                return sums_from_classes(cells, self._flips[a], self._flips[b], lines, has_lines=True, shared=shared)
             table = OverlapCounts(neither + only_a + only_b + both, only_a + both, only_b + both, both)
-            return sums_from_counts(table, grid, has_lines=True, shared=shared)
+            return sums_from_counts(table, lines, has_lines=True, shared=shared)
 
         by_line: Sequence[Grid | None] = grids or [None] * len(pairs)
-        tasks = zip(pairs, counts.pairs, by_line, strict=True)
-        # One pair is not worth a thread.
-        jobs = min(self._jobs, len(pairs))
-        results = (
-            map(sums_of, tasks) if jobs == 1 else parallel.ordered(sums_of, tasks, jobs=jobs, size=lambda _: row.numel)
-        )
+        results = self._map(sums_of, list(zip(pairs, counts.pairs, by_line, strict=True)), row.numel)
         for pair, sums in zip(pairs, results, strict=True):
             self._pairs[pair].add(row, sums)
         if counts.held.size:
@@ -250,14 +260,31 @@ class _Totals:
             self._by,
         )
 
-    def _flips(self, number: int, rows: Sequence[Tensor], cells: Cells) -> Floats | str:
-        """Chances of a mask to be flipped, which all tiles of a tensor share."""
-        if self._known[0] != rows[0].name:
-            self._known = rows[0].name, {}
-        known = self._known[1]
-        if number not in known:
-            known[number] = self._fitted(number, rows[number], cells)
-        return known[number]
+    def _beyond(
+        self, rows: Sequence[Tensor], pairs: Sequence[tuple[int, int]], grids: Sequence[Grid]
+    ) -> tuple[Frame | None, Mapping[int, Beyond]]:
+        """What rows and columns add to the chances of every mask of a tile."""
+        if not grids:
+            return None, {}
+        frame = Frame.of(grids[0])
+        # Any pair tells how many coordinates of a mask each class, row and column has.
+        counted = {
+            mask: (grid, inside)
+            for pair, grid in zip(pairs, grids, strict=True)
+            for mask, inside in zip(pair, (IN_A, IN_B), strict=True)
+        }
+
+        def beyond(mask: int) -> Beyond:
+            if mask not in self._moves:
+                self._moves[mask] = moves_of(frame, *counted[mask])
+            return self._moves[mask].beyond(frame)
+
+        return frame, dict(zip(counted, self._map(beyond, list(counted), rows[0].numel), strict=True))
+
+    def _map(self, work: Callable[[T], R], tasks: Sequence[T], numel: int) -> Iterable[R]:
+        """Work on threads, where that is worth them."""
+        jobs = min(self._jobs, len(tasks), len(tasks) * numel // BATCH_NUMEL)
+        return map(work, tasks) if jobs <= 1 else ordered(work, tasks, jobs=jobs)
 
     def _fitted(self, number: int, row: Tensor, cells: Cells) -> Floats | str:
         if not self._by_class:

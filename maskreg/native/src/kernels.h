@@ -393,18 +393,22 @@ typedef struct {
     const double *of_class;
     const double *of_row;
     const double *of_column;
-    const double *curve;  // [steps + 1], from `low` on; linear between
+    const double *curve;  // [steps + 1, 2], from `low` on: chances, and how much each rises to the next; linear between
     double low;
     double per_step;      // steps in a unit
     int64_t steps;
 } maskreg_effects;
 
-// Sum chances, and how much they rise by a step, over the points of each label, which are [n]. `sums` is [labels, 4, 2],
-// added to: four partial sums of each.
-void maskreg_sum_flips(const maskreg_points *points, const maskreg_effects *effects, const uint32_t *labels, double *sums);
+// Sum chances, and how much they rise by a step, over the points of each label, which are [n]: fills `chances` and
+// `rises`, [count]. `room` is scratch, [count, 8].
+void maskreg_sum_flips(const maskreg_points *points, const maskreg_effects *effects, const uint32_t *labels, int64_t count,
+                       double *room, double *chances, double *rises);
 
 // The chance of every point; `chances` is [n], filled.
 void maskreg_find_flips(const maskreg_points *points, const maskreg_effects *effects, double *chances);
+
+// Sum products of two values of every point by its row and by its column, both added to.
+void maskreg_sum_products(const maskreg_points *points, const double *a, const double *b, double *by_row, double *by_column);
 
 // Count codes by magnitude. `counts` is [32768], added to.
 void maskreg_count_magnitudes(const uint16_t *codes, int64_t n, int64_t *counts);

@@ -111,7 +111,7 @@ def _compared(service: Service, refs: Sequence[Ref]) -> MaskComparison:
 
 def _beside_source(service: Service, refs: Sequence[Ref]) -> MaskComparison:
     """Compare beside the source, where the operator offers it to jobs or this machine has seen it."""
-    how: dict[str, Any] = {"allow_different": True, **service.here}
+    how: dict[str, Any] = {"allow_different": True, "groups": ("layer", "module"), **service.here}
     for path in service.jobs.offered().values() if service.jobs else ():
         with suppress(WrongCheckpointError):
             return compare_masks(*refs, source=path, **how)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
@@ -93,11 +93,13 @@ class CompareOptions(MaskOptions, total=False):
         smallest_effect: the smallest headroom that matters to the verdict, 0 to 1; 0.01 by default.
         by: the groups of tensors that pairs have figures of, where there are more than eight masks. Pairs of fewer
             masks have figures of all groups.
+        groups: the groups that pairs have figures of, however many masks there are; fewer take less time.
     """
 
     stripes: bool
     smallest_effect: float
     by: Group | None
+    groups: Collection[Group] | None
 
 
 def compare(
