@@ -68,8 +68,7 @@ def expect_matched(cells: Cells) -> Expectation:
     a = b = 2 share 0, 1 or 2 coordinates with chances 1/6, 4/6, 1/6: mean 1, variance 1/3. Cells are int64 ``[k, 4]``,
     a 2x2 table (neither, A only, B only, both) for each stratum.
     """
-    full = cells[cells.sum(1) > 0].astype(np.float64)
-    n, a, b = full.sum(1), full[:, 1] + full[:, 3], full[:, 2] + full[:, 3]
+    n, a, b = sizes_of(cells)
     expected = a * b / n
     variance = expected * (n - a) * (n - b) / (n * np.maximum(n - 1, 1))
     return Expectation(float(expected.sum()), float(variance.sum()))
@@ -81,9 +80,8 @@ def odds_sums(cells: Cells) -> OddsSums:
     Example, strata (neither, A only, B only, both) = (40, 10, 10, 40) and (4, 1, 1, 4): concordant 1600/100 + 16/10 =
     17.6, discordant 100/100 + 1/10 = 1.1, odds ratio 16, as in each of them.
     """
-    full = cells[cells.sum(1) > 0].astype(np.float64)
-    n = full.sum(1)
-    return OddsSums(float((full[:, 3] * full[:, 0] / n).sum()), float((full[:, 1] * full[:, 2] / n).sum()))
+    n, (neither, only_a, only_b, both) = sizes_of(cells)[0], cells.T.astype(np.float64)
+    return OddsSums(float((both * neither / n).sum()), float((only_a * only_b / n).sum()))
 
 
 def expect_rounding(cells: Cells, a: Floats | None, b: Floats | None) -> Expectation:
@@ -99,27 +97,33 @@ def expect_rounding(cells: Cells, a: Floats | None, b: Floats | None) -> Expecta
     the hypergeometric variance is 1/3: they agree to 1/n.
 
     Args:
-        cells: int64 ``[512, 4]``, the tensor's 2x2 tables by class.
+        cells: int64 ``[k, 4]``, the tensor's 2x2 tables by class.
         a: chances of A by class, from :func:`maskreg.mask.rounding.fit_flips`; None keeps A as it is.
         b: chances of B by class; not both None.
     """
-    n, in_a, in_b = cells.sum(1), cells[:, 1] + cells[:, 3], cells[:, 2] + cells[:, 3]
+    n, in_a, in_b = sizes_of(cells)
     if a is not None and b is not None:
         expected = n * a * b
         variance = (expected * (1 - a * b)).sum()
         variance -= _explained(n, a, b) + _explained(n, b, a)
     elif a is not None:
         expected = in_b * a
-        variance = (expected * (1 - a)).sum() - _explained(n, a, in_b / np.maximum(n, 1))
+        variance = (expected * (1 - a)).sum() - _explained(n, a, in_b / n)
     elif b is not None:
         expected = in_a * b
-        variance = (expected * (1 - b)).sum() - _explained(n, b, in_a / np.maximum(n, 1))
+        variance = (expected * (1 - b)).sum() - _explained(n, b, in_a / n)
     else:
         raise ValueError("neither mask is redrawn")
     return Expectation(float(expected.sum()), max(float(variance), 0.0))
 
 
-def _explained(n: Cells, drawn: Floats, other: Floats) -> float:
+def sizes_of(cells: Cells) -> tuple[Floats, Floats, Floats]:
+    """Coordinates of each stratum, 1 for none; those in A; and those in B: float64 ``[k]`` each."""
+    _, only_a, only_b, both = counts = cells.T.astype(np.float64)
+    return np.maximum(counts.sum(0), 1), only_a + both, only_b + both
+
+
+def _explained(n: Floats, drawn: Floats, other: Floats) -> float:
     """Variance of the overlap that the number of flips of one mask explains."""
     own = n * drawn * (1 - drawn)
     return float((own * other).sum() ** 2 / total) if (total := float(own.sum())) > 0 else 0.0

@@ -141,7 +141,7 @@ class Covariances:
 def spread_of(
     cells: npt.NDArray[np.int64],
     expected: Mapping[str, Floats],
-    exponents: npt.NDArray[np.int64] | None = None,
+    strata: npt.NDArray[np.int64],
     grid: Grid | None = None,
     margins: Margins | None = None,
     shared: Shared = ALONE,
@@ -151,21 +151,22 @@ def spread_of(
     Args:
         cells: int64 ``[k, 4]``, 2x2 tables by class; of the classes of ``grid`` where there is one.
         expected: by null, float64 that broadcast to ``[k, 4]``: what a coordinate of each cell adds to its expectation.
-        exponents: int64 ``[k]``, the exponent of each class; None where there is one stratum.
+        strata: int64 ``[k, 4]``, the 2x2 table of each class's exponent.
         grid: the tensor's counts by row and column; None takes coordinates as independent.
         margins: what is added to the expectation of :data:`STRIPED` in every row, and in every column, besides.
         shared: what the tensor's rows or columns have in common with other tensors.
     """
-    tables = {**_base_tables(cells, exponents), **expected}
-    contributions = np.stack([np.broadcast_to(table, cells.shape).reshape(-1) for table in tables.values()], axis=1)
-    single, names = contributions.copy(), tuple(tables)
+    tables = {**_base_tables(cells, strata), **expected}
+    weights, names = np.empty((*cells.shape, len(tables))), tuple(tables)
+    for place, table in enumerate(tables.values()):
+        weights[..., place] = table
+    single = weights.reshape(-1, len(tables)).copy()
     if margins is not None:
-        both, number = contributions[:, names.index(OBSERVED)], names.index(STRIPED)
-        single[:, number] = both - np.sqrt(margins.counted_twice) * (both - contributions[:, number])
+        both, number = single[:, names.index(OBSERVED)], names.index(STRIPED)
+        single[:, number] = both - np.sqrt(margins.counted_twice) * (both - single[:, number])
     coordinates: Floats = single.T @ (single * cells.reshape(-1, 1))
     if grid is None:
         return Spread(names, coordinates, coordinates, coordinates)
-    weights = contributions.reshape(*cells.shape, -1)
     rows, columns = grid.rows.sums(weights), grid.columns.sums(weights)
     if margins is not None:
         rows[:, number] += margins.by_row
@@ -216,25 +217,16 @@ def _products(clusters: Floats) -> Floats:
     return products
 
 
-def _base_tables(cells: npt.NDArray[np.int64], exponents: npt.NDArray[np.int64] | None) -> dict[str, Floats]:
+def _base_tables(cells: npt.NDArray[np.int64], strata: npt.NDArray[np.int64]) -> dict[str, Floats]:
     every, both = np.ones(CELLS), IN_A * IN_B
-    whole = cells.sum(0, keepdims=True)
-    strata = np.zeros(len(cells), np.int64)
-    if exponents is not None:
-        strata = np.unique(exponents, return_inverse=True)[1]
-    by_exponent = np.zeros((strata.max(initial=0) + 1, CELLS))
-    np.add.at(by_exponent, strata, cells)
-    concordant, discordant = _odds_tables(by_exponent)
-    concordant_tensor, discordant_tensor = _odds_tables(whole.astype(np.float64))
-    tables = (every, both, IN_A, IN_B, concordant[strata], discordant[strata], concordant_tensor, discordant_tensor)
+    tables = (every, both, IN_A, IN_B, *_odds_tables(strata), *_odds_tables(cells.sum(0, keepdims=True)))
     return dict(zip(_BASE, tables, strict=True))
 
 
-def _odds_tables(cells: Floats) -> tuple[Floats, Floats]:
+def _odds_tables(cells: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Derivatives of both * neither / n and of A only * B only / n by each cell, float64 ``[k, 4]``."""
-    n = np.maximum(cells.sum(1, keepdims=True), 1)
-    neither, only_a, only_b, both = (cells[:, [cell]] for cell in range(CELLS))
-    zero = np.zeros_like(both)
-    concordant = np.hstack([both, zero, zero, neither]) / n - neither * both / n**2
-    discordant = np.hstack([zero, only_b, only_a, zero]) / n - only_a * only_b / n**2
-    return concordant, discordant
+    counts = cells.astype(np.float64)
+    n = np.maximum(counts.sum(1, keepdims=True), 1)
+    other, alike = counts[:, ::-1] / n, np.array([1.0, 0.0, 0.0, 1.0])
+    products = counts * counts[:, ::-1] / n**2
+    return other * alike - products[:, :1], other * (1 - alike) - products[:, 1:2]

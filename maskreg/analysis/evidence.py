@@ -19,6 +19,7 @@ from maskreg.analysis.chance import (
     expect_uniform,
     odds_sums,
     one_stratum,
+    sizes_of,
 )
 from maskreg.analysis.clusters import (
     CONCORDANT,
@@ -211,8 +212,8 @@ def sums_from_counts(
     expectations = {**undefined, PER_TENSOR: uniform, STRIPED: _striped(uniform, margins, has_lines)}
     spread = Spread()
     if has_lines:
-        tables = _every({PER_TENSOR: _tables(stratum)}, PER_TENSOR)
-        spread = spread_of(cells, tables, None, grid, margins, shared)
+        tables = _every({PER_TENSOR: _products_of(*_rates(stratum))}, PER_TENSOR)
+        spread = spread_of(cells, tables, stratum, grid, margins, shared)
     return OverlapSums(1, counts, expectations, odds_sums(stratum), OddsSums(), None, spread, distribution_of(stratum))
 
 
@@ -235,25 +236,27 @@ def sums_from_classes(
         has_lines: rows and columns are counted where there are any.
         shared: what its rows or columns have in common with other tensors.
     """
-    neither, only_a, only_b, both = (int(count) for count in cells.sum(0))
+    neither, only_a, only_b, both = cells.sum(0).tolist()
     counts = OverlapCounts(neither + only_a + only_b + both, only_a + both, only_b + both, both)
     # Classes 2e and 2e + 1 share the exponent field e.
     exponents = cells.reshape(256, 2, 4).sum(1)
-    matched = expect_matched(cells)
+    classes = np.flatnonzero(cells.any(1))
+    cells = cells[classes]
+    a, b = (flips if isinstance(flips, str) else flips[classes] for flips in (flips_a, flips_b))
     grid, margins = lines or (None, None)
+    matched = expect_matched(cells)
     expectations = {
         PER_TENSOR: expect_uniform(counts),
         MATCHED: matched,
         STRIPED: _striped(matched, margins, has_lines),
-        ROUNDING: _rounding(cells, flips_a, flips_b),
-        ROUNDING_A: _rounding(cells, flips_a, None),
-        ROUNDING_B: _rounding(cells, None, flips_b),
+        ROUNDING: _rounding(cells, a, b),
+        ROUNDING_A: _rounding(cells, a, None),
+        ROUNDING_B: _rounding(cells, None, b),
     }
     spread = Spread()
     if has_lines:
-        present = np.flatnonzero(cells.sum(1)) if grid is None else grid.classes
-        tables = _every(_class_tables(cells[present], flips_a, flips_b, present), MATCHED)
-        spread = spread_of(cells[present], tables, present >> 1, grid, margins, shared)
+        tables = _every(_class_tables(cells, a, b), MATCHED)
+        spread = spread_of(cells, tables, exponents[classes >> 1], grid, margins, shared)
     return OverlapSums(
         1,
         counts,
@@ -275,29 +278,24 @@ def _striped(by_class: Expectation, margins: Margins | None, has_lines: bool) ->
 
 def _every(tables: Mapping[str, Floats], finest: str) -> dict[str, Floats]:
     """Tables of all nulls, which add up over tensors; of rows and columns only the finest table."""
-    return {**dict.fromkeys(NULLS[1:], np.zeros((1, 1))), **tables, STRIPED: tables[finest]}
+    return {**dict.fromkeys(NULLS[1:], np.zeros(())), **tables, STRIPED: tables[finest]}
 
 
-def _class_tables(cells: Cells, flips_a: Floats | str, flips_b: Floats | str, classes: Cells) -> dict[str, Floats]:
+def _class_tables(cells: Cells, a: Floats | str, b: Floats | str) -> dict[str, Floats]:
     """What a coordinate of each cell adds to the expectation of each null, float64 ``[k, 4]``."""
     rates = _rates(cells)
-    known = zip(rates, (flips_a, flips_b), strict=True)
-    chances = [rate if isinstance(flips, str) else flips[classes] for rate, flips in known]
+    chances = [rate if isinstance(flips, str) else flips for rate, flips in zip(rates, (a, b), strict=True)]
     return {
-        PER_TENSOR: _tables(cells.sum(0, keepdims=True)),
+        PER_TENSOR: _products_of(*_rates(cells.sum(0, keepdims=True))),
         MATCHED: _products_of(*rates),
         # Whichever mask is redrawn, what varies is how far one follows the other.
         **dict.fromkeys((ROUNDING, ROUNDING_A, ROUNDING_B), _products_of(*chances)),
     }
 
 
-def _tables(cells: Cells) -> Floats:
-    return _products_of(*_rates(cells))
-
-
 def _rates(cells: Cells) -> tuple[Floats, Floats]:
-    n = np.maximum(cells.sum(1), 1)
-    return (cells[:, 1] + cells[:, 3]) / n, (cells[:, 2] + cells[:, 3]) / n
+    n, in_a, in_b = sizes_of(cells)
+    return in_a / n, in_b / n
 
 
 def _products_of(a: Floats, b: Floats) -> Floats:

@@ -79,7 +79,7 @@ class Lines:
         new = [number for number in classes.tolist() if number not in self._by_class]
         while len(self) > 1 and CELLS * len(self) * (len(self._by_class) + len(new)) > MAX_COUNTS:
             self._halve()
-        self._by_class |= {number: np.zeros((CELLS, len(self)), self._dtype) for number in new}
+        self._by_class |= zip(new, np.zeros((len(new), CELLS, len(self)), self._dtype), strict=True)
 
     def add(self, number: int, first: int, tables: npt.NDArray[np.uint32]) -> None:
         """Add tables of one class, uint32 ``[4, n]``, of ``first`` and the lines that follow; there is room for it."""

@@ -70,23 +70,20 @@ _CURVE = np.stack([_F, np.append(_RISES, _RISES[-1])], axis=1)
 _PER_STEP = _STEPS / (_HIGH - _LOW)
 
 
-def fitted(points: Points, moved: Sequence[Floats]) -> list[Floats]:
-    """Effects of each class, row and column, given how many of its points are to move.
+def fitted(points: Points, sizes: Sequence[Floats], moved: Sequence[Floats]) -> list[Floats]:
+    """Effects of each class, row and column, given how many points it has, and how many of them are to move.
 
     If the sums of the three differ, the first counts.
     """
-    sizes = [
-        np.bincount(labels, minlength=own.size).astype(np.float64) for labels, own in zip(points, moved, strict=True)
-    ]
     total = float(moved[0].sum())
     aims = [np.clip(own * (total / max(own.sum(), 1e-300)), 0, size) for own, size in zip(moved, sizes, strict=True)]
-    # To begin with, what the rate of each says alone. Those that never, or always, move stay where they are.
-    rates = [aim / np.maximum(size, 1) for aim, size in zip(aims, sizes, strict=True)]
-    mean = float(np.interp(total / max(sizes[0].sum(), 1), _F, _X))
-    effects = [
-        np.select([rate <= 0, rate >= 1], [-_FAR, _FAR], np.interp(rate, _F, _X) - (mean if axis else 0.0))
-        for axis, rate in enumerate(rates)
-    ]
+    mean, effects = float(np.interp(total / max(sizes[0].sum(), 1), _F, _X)), []
+    for aim, size in zip(aims, sizes, strict=True):
+        # To begin with, what the rate of each says alone. Those that never, or always, move stay where they are.
+        rate = aim / np.maximum(size, 1)
+        effect = np.interp(rate, _F, _X) - (mean if effects else 0.0)
+        effect[rate <= 0], effect[rate >= 1] = -_FAR, _FAR
+        effects.append(effect)
     compiled = library()
     described = _described(points, *effects)
     sums = [np.empty((10, own.size)) for own in effects]
@@ -103,7 +100,7 @@ def fitted(points: Points, moved: Sequence[Floats]) -> list[Floats]:
             lacking, slopes = aims[axis] - sums[axis][0], sums[axis][1] * _PER_STEP
             furthest = max(furthest, float(np.abs(lacking).sum()))
             steps = lacking / np.maximum(slopes, flattest[axis])
-            np.clip(effects[axis] + pace * steps.clip(-1, 1), -_FAR, _FAR, out=effects[axis])
+            (effects[axis] + pace * steps.clip(-1, 1)).clip(-_FAR, _FAR, out=effects[axis])
         # Of a part of a tensor, not all aims can be met.
         if furthest <= _PRECISION * total or (number > 5 and furthest > 0.9 * last):
             break
@@ -157,20 +154,24 @@ class Frame:
 
     Attributes:
         points: coordinates that are fitted to, a ``share`` of all.
+        sizes: float64, the number of points of every class, row and column.
         members: float64 ``[k]``, coordinates of every class.
         lines: float64 ``[k, rows]`` and ``[k, columns]``, the same of every row and of every column.
     """
 
     points: Points
     share: float
+    sizes: tuple[Floats, ...]
     members: Floats
     lines: tuple[Floats, Floats]
 
     @classmethod
     def of(cls, grid: Grid) -> Self:
         """Of the counts of any pair of masks."""
-        lines = grid.rows.members, grid.columns.members
-        return cls(grid.points(), grid.share, lines[0].sum(1), lines)
+        points, lines = grid.points(), (grid.rows.members, grid.columns.members)
+        counts = len(grid.classes), len(grid.rows), len(grid.columns)
+        sizes = tuple(_totals(own, None, count) for own, count in zip(points, counts, strict=True))
+        return cls(points, grid.share, sizes, lines[0].sum(1), lines)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +193,7 @@ class Moves:
 
 
 class Beyond(NamedTuple):
-    """What rows and columns add to the chances of points, float64 ``[n]``; of a mask's variance they explain a share."""
+    """What rows and columns add to the chances of points, float64 ``[n]``, and the share of variance that they explain."""
 
     added: Floats
     explained: float
@@ -215,30 +216,28 @@ def moves_of(frame: Frame, grid: Grid, inside: Floats) -> Moves:
     together.
     """
     points, share = frame.points, frame.share
-    rates = grid.cells[grid.classes] @ inside / np.maximum(frame.members, 1)
+    rates = grid.cells[grid.classes] @ inside / frame.members
     known = rates[points.classes]
-    labels, aims = [points.classes], [_totals(points.classes, known, rates.size)]
-    lines: list[Labels | None] = [None]
+    labels, sizes, aims = list(points), list(frame.sizes), [rates * frame.sizes[0]]
+    alike: dict[int, Labels] = {}
     weights = np.broadcast_to(inside[:, None], (rates.size, CELLS, 1))
-    for own, counts, members in zip(points[1:], (grid.rows, grid.columns), frame.lines, strict=True):
+    for axis, (counts, members) in enumerate(zip((grid.rows, grid.columns), frame.lines, strict=True), 1):
         whole = counts.sums(weights)[:, 0]
         rest = whole - (rates[:, None] * members).sum(0)
-        aim = _totals(own, known, rest.size) + rest * share
-        together = rest.size if share == 1 else points.classes.size // _FEWEST
-        alike = None
+        aim = _totals(points[axis], known, rest.size) + rest * share
+        together = rest.size if share == 1 else known.size // _FEWEST
         if rest.size > together:
             slope = ((rates * (1 - rates))[:, None] * members).sum(0)
-            alike = _alike(np.divide(rest, slope, out=np.zeros_like(rest), where=slope > 0), whole, together)
-            own, aim = alike[own], _totals(alike, aim, int(alike.max()) + 1)
-        labels.append(own)
+            own = _alike(np.divide(rest, slope, out=np.zeros_like(rest), where=slope > 0), whole, together)
+            aim, sizes[axis] = (_totals(own, values, int(own.max()) + 1) for values in (aim, sizes[axis]))
+            alike[axis], labels[axis] = own, own[points[axis]]
         aims.append(aim)
-        lines.append(alike)
-    effects = fitted(Points(*labels), aims)
-    return Moves(rates, [own if of is None else own[of] for own, of in zip(effects, lines, strict=True)])
+    effects = fitted(Points(*labels), sizes, aims)
+    return Moves(rates, [own[alike[axis]] if axis in alike else own for axis, own in enumerate(effects)])
 
 
-def _totals(labels: Labels, values: Floats, count: int) -> Floats:
-    """Sums of the values of each label below ``count``."""
+def _totals(labels: Labels, values: Floats | None, count: int) -> Floats:
+    """Sums of the values of each label below ``count``; without values, how often it occurs."""
     return np.bincount(labels, values, count).astype(np.float64)
 
 
