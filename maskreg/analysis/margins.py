@@ -70,14 +70,15 @@ _CURVE = np.stack([_F, np.append(_RISES, _RISES[-1])], axis=1)
 _PER_STEP = _STEPS / (_HIGH - _LOW)
 
 
-def fitted(points: Points, sizes: Sequence[Floats], moved: Sequence[Floats]) -> list[Floats]:
-    """Effects of each class, row and column, given how many points it has, and how many of them are to move.
+def fitted(points: Points, sizes: Sequence[Floats], moved: Sequence[Floats]) -> Floats:
+    """Chances of points to move, float64 ``[n]``, given how many each class, row and column has, and how many move.
 
     If the sums of the three differ, the first counts.
     """
     total = float(moved[0].sum())
     aims = [np.clip(own * (total / max(own.sum(), 1e-300)), 0, size) for own, size in zip(moved, sizes, strict=True)]
-    mean, effects = float(np.interp(total / max(sizes[0].sum(), 1), _F, _X)), []
+    mean = float(np.interp(total / max(sizes[0].sum(), 1), _F, _X))
+    effects: list[Floats] = []
     for aim, size in zip(aims, sizes, strict=True):
         # To begin with, what the rate of each says alone. Those that never, or always, move stay where they are.
         rate = aim / np.maximum(size, 1)
@@ -108,7 +109,9 @@ def fitted(points: Points, sizes: Sequence[Floats], moved: Sequence[Floats]) -> 
             # Each round leaves a share of what is lacking; of that share follows how far to overshoot (Young, 1954).
             pace = 2 / (1 + math.sqrt(1 - min(furthest / last, 0.9)))
         last = furthest
-    return effects
+    chances = np.empty(points.classes.size)
+    compiled.lib.maskreg_find_flips(*described, compiled.write(chances))
+    return chances
 
 
 def _described(points: Points, *effects: Floats) -> Sequence[object]:
@@ -174,26 +177,8 @@ class Frame:
         return cls(points, grid.share, sizes, lines[0].sum(1), lines)
 
 
-@dataclass(frozen=True, eq=False)
-class Moves:
-    """How far the classes, rows and columns of a tensor move one mask: the rates of its classes, and effects of all."""
-
-    rates: Floats
-    effects: Sequence[Floats]
-
-    def beyond(self, frame: Frame) -> Beyond:
-        """The chances of all points, less the rates of their classes."""
-        points, compiled = frame.points, library()
-        added = np.empty(points.classes.size)
-        described = _described(points, *self.effects)
-        compiled.lib.maskreg_find_flips(*described, compiled.write(added))
-        added -= self.rates[points.classes]
-        variance = float(frame.members @ (self.rates * (1 - self.rates)))
-        return Beyond(added, min(float(added @ added) / frame.share / max(variance, _TINY), 1.0))
-
-
 class Beyond(NamedTuple):
-    """What rows and columns add to the chances of points, float64 ``[n]``, and the share of variance that they explain."""
+    """What rows and columns add to the chances of points, float64 ``[n]``, and the share of variance that explains."""
 
     added: Floats
     explained: float
@@ -209,7 +194,7 @@ def margins_of(frame: Frame, a: Beyond, b: Beyond) -> Margins:
     return Margins(by_row / frame.share, by_column / frame.share, 1 - a.explained * b.explained)
 
 
-def moves_of(frame: Frame, grid: Grid, inside: Floats) -> Moves:
+def beyond(frame: Frame, grid: Grid, inside: Floats) -> Beyond:
     """Fit one mask to the counts of any pair that it belongs to; ``inside`` tells which cells are in it.
 
     Rows and columns are to move as many coordinates as they do. Of a part of a tensor, lines that are alike are fitted
@@ -219,7 +204,6 @@ def moves_of(frame: Frame, grid: Grid, inside: Floats) -> Moves:
     rates = grid.cells[grid.classes] @ inside / frame.members
     known = rates[points.classes]
     labels, sizes, aims = list(points), list(frame.sizes), [rates * frame.sizes[0]]
-    alike: dict[int, Labels] = {}
     weights = np.broadcast_to(inside[:, None], (rates.size, CELLS, 1))
     for axis, (counts, members) in enumerate(zip((grid.rows, grid.columns), frame.lines, strict=True), 1):
         whole = counts.sums(weights)[:, 0]
@@ -228,12 +212,13 @@ def moves_of(frame: Frame, grid: Grid, inside: Floats) -> Moves:
         together = rest.size if share == 1 else known.size // _FEWEST
         if rest.size > together:
             slope = ((rates * (1 - rates))[:, None] * members).sum(0)
-            own = _alike(np.divide(rest, slope, out=np.zeros_like(rest), where=slope > 0), whole, together)
-            aim, sizes[axis] = (_totals(own, values, int(own.max()) + 1) for values in (aim, sizes[axis]))
-            alike[axis], labels[axis] = own, own[points[axis]]
+            alike = _alike(np.divide(rest, slope, out=np.zeros_like(rest), where=slope > 0), whole, together)
+            aim, sizes[axis] = (_totals(alike, values, int(alike.max()) + 1) for values in (aim, sizes[axis]))
+            labels[axis] = alike[points[axis]]
         aims.append(aim)
-    effects = fitted(Points(*labels), sizes, aims)
-    return Moves(rates, [own[alike[axis]] if axis in alike else own for axis, own in enumerate(effects)])
+    added = fitted(Points(*labels), sizes, aims) - known
+    variance = float(frame.members @ (rates * (1 - rates)))
+    return Beyond(added, min(float(added @ added) / share / max(variance, _TINY), 1.0))
 
 
 def _totals(labels: Labels, values: Floats | None, count: int) -> Floats:

@@ -39,7 +39,7 @@ from maskreg.analysis.evidence import (
     sums_from_counts,
 )
 from maskreg.analysis.grid import Grid, shape_of
-from maskreg.analysis.margins import Beyond, Frame, Moves, margins_of, moves_of
+from maskreg.analysis.margins import Beyond, Frame, beyond, margins_of
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import SMALLEST, Asked, Start, start_of_pair
 from maskreg.artifact.reader import Artifact
@@ -121,8 +121,8 @@ def measure_overlap(
     """Measure what masks share, in memory that does not grow with the model.
 
     Every mask is read once for a tensor whose bits fit into memory, and the pairs are counted from them tile by tile.
-    However many masks there are, no more of them is in memory than ``MASKS_BYTES`` of verified parts, and the bits of a
-    tensor; but every pair keeps its figures.
+    However many masks there are, no more of them is in memory than ``MASKS_BYTES`` of verified parts, and of a tensor
+    the bits and the chances of points; but every pair keeps its figures.
 
     The source must be the checkpoint that the masks were made from. Masks of different checkpoints can share some
     tensors, bit for bit (a vision tower, say). The figures then cover the shared tensors, and any checkpoint that has
@@ -181,7 +181,7 @@ class _Totals:
         self._pairs = {pair: _Sums(self._by) for pair in combinations(range(len(artifacts)), 2)}
         # Of the tensor that is added: what all tiles know of each mask.
         self._flips: dict[int, Floats | str] = {}
-        self._moves: dict[int, Moves] = {}
+        self._beyond: dict[int, Beyond] = {}
         self._no_flips = [hidden_flips(artifact.manifest.rule) for artifact in artifacts]
         self._which = len(artifacts) <= MOST_CROSSED
         kinds = 1 << len(artifacts) if self._which else len(artifacts) + 1
@@ -191,23 +191,16 @@ class _Totals:
     def add(self, counts: SpanCounts, grids: Sequence[Grid]) -> None:
         """Add a tensor, or a tile of its pairs."""
         rows, pairs = counts.span.rows, counts.span.tile.pairs
-        if not counts.span.tile.number:
-            self._flips, self._moves = {}, {}
-        for mask in counts.span.tile.masks:
-            if mask not in self._flips:
-                # Classes are the source's for all masks: any pair tells how many coordinates each class has.
-                self._flips[mask] = self._fitted(mask, rows[mask], counts.pairs[0])
         row = rows[0]
         shared = shared_of(row.name, row.layer, row.role, row.source_shape or (), self._stream)
-
-        frame, beyond = self._beyond(rows, pairs, grids)
+        frame = self._fit(counts, grids)
 
         def sums_of(pair: tuple[tuple[int, int], Cells, Grid | None]) -> OverlapSums:
             (a, b), cells, grid = pair
             neither, only_a, only_b, both = (int(count) for count in cells.sum(0))
             _check(rows[a], only_a + both)
             _check(rows[b], only_b + both)
-            lines = None if grid is None or frame is None else (grid, margins_of(frame, beyond[a], beyond[b]))
+            lines = (grid, margins_of(frame, self._beyond[a], self._beyond[b])) if grid and frame else None
             if self._by_class:
                 return sums_from_classes(cells, self._flips[a], self._flips[b], lines, has_lines=True, shared=shared)
             table = OverlapCounts(neither + only_a + only_b + both, only_a + both, only_b + both, both)
@@ -260,33 +253,30 @@ class _Totals:
             self._by,
         )
 
-    def _beyond(
-        self, rows: Sequence[Tensor], pairs: Sequence[tuple[int, int]], grids: Sequence[Grid]
-    ) -> tuple[Frame | None, Mapping[int, Beyond]]:
-        """What rows and columns add to the chances of every mask of a tile."""
+    def _fit(self, counts: SpanCounts, grids: Sequence[Grid]) -> Frame | None:
+        """Fit the masks of a tile to rounding, and to rows and columns; a mask of an earlier tile is fitted already."""
+        rows, (tile, *_, pairs) = counts.span.rows, counts.span.tile
+        if not tile:
+            self._flips, self._beyond = {}, {}
+        # Any pair tells how many coordinates of a mask, or of all, each class, row and column has.
+        new = [mask for mask in counts.span.tile.masks if mask not in self._flips]
+        self._flips |= {mask: self._flips_of(mask, rows[mask], counts.pairs[0]) for mask in new}
         if not grids:
-            return None, {}
+            return None
         frame = Frame.of(grids[0])
-        # Any pair tells how many coordinates of a mask each class, row and column has.
-        counted = {
-            mask: (grid, inside)
-            for pair, grid in zip(pairs, grids, strict=True)
-            for mask, inside in zip(pair, (IN_A, IN_B), strict=True)
-        }
-
-        def beyond(mask: int) -> Beyond:
-            if mask not in self._moves:
-                self._moves[mask] = moves_of(frame, *counted[mask])
-            return self._moves[mask].beyond(frame)
-
-        return frame, dict(zip(counted, self._map(beyond, list(counted), rows[0].numel), strict=True))
+        counted: dict[int, tuple[Grid, Floats]] = {}
+        for pair, grid in zip(pairs, grids, strict=True):
+            counted |= {mask: (grid, inside) for mask, inside in zip(pair, (IN_A, IN_B), strict=True)}
+        fits = self._map(lambda mask: beyond(frame, *counted[mask]), new, rows[0].numel)
+        self._beyond |= zip(new, fits, strict=True)
+        return frame
 
     def _map(self, work: Callable[[T], R], tasks: Sequence[T], numel: int) -> Iterable[R]:
         """Work on threads, where that is worth them."""
         jobs = min(self._jobs, len(tasks), len(tasks) * numel // BATCH_NUMEL)
         return map(work, tasks) if jobs <= 1 else ordered(work, tasks, jobs=jobs)
 
-    def _fitted(self, number: int, row: Tensor, cells: Cells) -> Floats | str:
+    def _flips_of(self, number: int, row: Tensor, cells: Cells) -> Floats | str:
         if not self._by_class:
             return NO_SOURCE
         if self._no_flips[number]:
