@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,9 @@ _PIN = re.compile("@sha256:[0-9a-f]{64}")
 _FINEST = (MATCHED, PER_TENSOR, GLOBAL)
 
 MOST_MASKS = 8
+
+MOST_TABLES = 1 << 14
+"""Tensors of masks and of pairs of masks that are counted while a client waits: about ten seconds on a CPU."""
 
 _TURNS = threading.BoundedSemaphore(2)
 """Comparisons that one process works on at a time; each uses several threads."""
@@ -94,10 +98,11 @@ def _compared(service: Service, refs: Sequence[Ref]) -> MaskComparison:
     key = tuple((str(ref), ref.digest) for ref in refs)
     if (kept := KEPT.get(key)) is not None:
         return kept
-    total = sum(service.workspace.find(ref, service.remote).manifest.totals.numel for ref in refs)
-    if total > MOST_COORDINATES:
+    manifests = [service.workspace.find(ref, service.remote).manifest for ref in refs]
+    total, tensors = sum(each.totals.numel for each in manifests), max(each.source.tensors for each in manifests)
+    if total > MOST_COORDINATES or tensors * math.comb(len(refs) + 1, 2) > MOST_TABLES:
         raise LimitError(
-            f"the masks have {counted(total, 'coordinate')}; this server compares at most {MOST_COORDINATES:,}",
+            f"masks of {counted(total, 'coordinate')} in {counted(tensors, 'tensor')} take too long to compare here",
             compared=" ".join(str(replace(ref, digest=None)) for ref in refs),
         )
     if not _TURNS.acquire(blocking=False):

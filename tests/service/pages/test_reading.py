@@ -280,9 +280,12 @@ def test_nothing_waits_for_a_client_that_is_gone(served: str) -> None:
     until(lambda: known() <= before)
 
 
-def test_what_is_too_large_names_the_command(home: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for page in ("artifact", "compare"):
-        monkeypatch.setattr(f"maskreg.service.pages.{page}.MOST_COORDINATES", 100)
+@pytest.mark.parametrize("limit", ["MOST_COORDINATES", "MOST_TABLES"])
+def test_what_is_too_large_names_the_command(
+    home: Path, fresh: None, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr("maskreg.service.pages.artifact.MOST_COORDINATES", 100)
+    monkeypatch.setattr(f"maskreg.service.pages.compare.{limit}", 2)
     with service_in(home, frozenset({"team"})) as service:
         client = TestClient(create_app(service), "http://localhost")
         answer = client.get(f"{OPD}/mask.safetensors")
