@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,7 +97,7 @@ class Lines:
         counts, _pointers = self._described(compiled, self._by_class, CLASSES)
         compiled.lib.maskreg_add_listed(counts, compiled.read(lines), compiled.read(keys), keys.size, self._shift)
 
-    @property
+    @cached_property
     def members(self) -> Floats:
         """Coordinates of each class that occurs, in order, in every line: float64 ``[k, lines]``."""
         return np.stack([self._by_class[number].sum(0, dtype=np.float64) for number in self.classes.tolist()])
@@ -268,6 +269,7 @@ class Grid:
         """Points for each coordinate."""
         return self._points.size / (self._shape.height * self._shape.width)
 
+    @cached_property
     def points(self) -> Points:
         """Coordinates evenly spread over the tensor, all of a small one: by class, and by row and column as counted."""
         numbers = np.zeros(CLASSES, np.uint32)
@@ -275,6 +277,13 @@ class Grid:
         row, column = np.divmod(np.arange(self._points.size, dtype=np.int64) * self._shape.step, self._shape.width)
         lines = (row // self.rows.run, column // self.columns.run)
         return Points(numbers[self._points], *(line.astype(np.uint32) for line in lines))
+
+    @cached_property
+    def sizes(self) -> list[Floats]:
+        """The number of points of every class, row and column."""
+        counts = self.classes.size, len(self.rows), len(self.columns)
+        own = zip(self.points, counts, strict=True)
+        return [np.bincount(labels, minlength=count).astype(np.float64) for labels, count in own]
 
 
 def _frequent(codes: Codes) -> Counts:

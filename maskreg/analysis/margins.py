@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -151,32 +151,6 @@ class Margins:
         return float(self.by_row.sum())
 
 
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """What all masks of a tensor have in common.
-
-    Attributes:
-        points: coordinates that are fitted to, a ``share`` of all.
-        sizes: float64, the number of points of every class, row and column.
-        members: float64 ``[k]``, coordinates of every class.
-        lines: float64 ``[k, rows]`` and ``[k, columns]``, the same of every row and of every column.
-    """
-
-    points: Points
-    share: float
-    sizes: tuple[Floats, ...]
-    members: Floats
-    lines: tuple[Floats, Floats]
-
-    @classmethod
-    def of(cls, grid: Grid) -> Self:
-        """Of the counts of any pair of masks."""
-        points, lines = grid.points(), (grid.rows.members, grid.columns.members)
-        counts = len(grid.classes), len(grid.rows), len(grid.columns)
-        sizes = tuple(_totals(own, None, count) for own, count in zip(points, counts, strict=True))
-        return cls(points, grid.share, sizes, lines[0].sum(1), lines)
-
-
 class Beyond(NamedTuple):
     """What rows and columns add to the chances of points, float64 ``[n]``, and the share of variance that explains."""
 
@@ -184,29 +158,30 @@ class Beyond(NamedTuple):
     explained: float
 
 
-def margins_of(frame: Frame, a: Beyond, b: Beyond) -> Margins:
-    """The overlap that two masks are expected to have."""
-    compiled = library()
-    by_row, by_column = (np.zeros(lines.shape[1]) for lines in frame.lines)
+def margins_of(any_pair: Grid, a: Beyond, b: Beyond) -> Margins:
+    """The overlap that two masks of a tensor are expected to have; any pair's counts tell of its points."""
+    compiled, points, share = library(), any_pair.points, any_pair.share
+    by_row, by_column = np.zeros(len(any_pair.rows)), np.zeros(len(any_pair.columns))
     compiled.lib.maskreg_sum_products(
-        *_described(frame.points), *map(compiled.read, (a.added, b.added)), *map(compiled.write, (by_row, by_column))
+        *_described(points), *map(compiled.read, (a.added, b.added)), *map(compiled.write, (by_row, by_column))
     )
-    return Margins(by_row / frame.share, by_column / frame.share, 1 - a.explained * b.explained)
+    return Margins(by_row / share, by_column / share, 1 - a.explained * b.explained)
 
 
-def beyond(frame: Frame, grid: Grid, inside: Floats) -> Beyond:
-    """Fit one mask to the counts of any pair that it belongs to; ``inside`` tells which cells are in it.
+def beyond(any_pair: Grid, grid: Grid, inside: Floats) -> Beyond:
+    """Fit one mask to the counts of a pair that it belongs to; ``inside`` tells which cells are in it.
 
-    Rows and columns are to move as many coordinates as they do. Of a part of a tensor, lines that are alike are fitted
-    together.
+    ``any_pair`` has what all masks of the tensor have in common: its points, and the classes of its lines.
     """
-    points, share = frame.points, frame.share
-    rates = grid.cells[grid.classes] @ inside / frame.members
+    points, share = any_pair.points, any_pair.share
+    cells = grid.cells[grid.classes]
+    rates = cells @ inside / cells.sum(1)
     known = rates[points.classes]
-    labels, sizes, aims = list(points), list(frame.sizes), [rates * frame.sizes[0]]
+    labels, sizes = list(points), list(any_pair.sizes)
+    aims = [rates * sizes[0]]
     weights = np.broadcast_to(inside[:, None], (rates.size, CELLS, 1))
-    for axis, (counts, members) in enumerate(zip((grid.rows, grid.columns), frame.lines, strict=True), 1):
-        whole = counts.sums(weights)[:, 0]
+    for axis, name in enumerate(("rows", "columns"), 1):
+        whole, members = getattr(grid, name).sums(weights)[:, 0], getattr(any_pair, name).members
         rest = whole - (rates[:, None] * members).sum(0)
         aim = _totals(points[axis], known, rest.size) + rest * share
         together = rest.size if share == 1 else known.size // _FEWEST
@@ -217,12 +192,12 @@ def beyond(frame: Frame, grid: Grid, inside: Floats) -> Beyond:
             labels[axis] = alike[points[axis]]
         aims.append(aim)
     added = fitted(Points(*labels), sizes, aims) - known
-    variance = float(frame.members @ (rates * (1 - rates)))
+    variance = float(cells.sum(1) @ (rates * (1 - rates)))
     return Beyond(added, min(float(added @ added) / share / max(variance, _TINY), 1.0))
 
 
-def _totals(labels: Labels, values: Floats | None, count: int) -> Floats:
-    """Sums of the values of each label below ``count``; without values, how often it occurs."""
+def _totals(labels: Labels, values: Floats, count: int) -> Floats:
+    """Sums of the values of each label below ``count``."""
     return np.bincount(labels, values, count).astype(np.float64)
 
 

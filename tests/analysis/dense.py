@@ -11,7 +11,7 @@ import numpy.typing as npt
 from maskreg.analysis.contingency import IN_A, IN_B
 from maskreg.analysis.evidence import Lined
 from maskreg.analysis.grid import Grid, count_grid, shape_of
-from maskreg.analysis.margins import Frame, beyond, margins_of
+from maskreg.analysis.margins import beyond, margins_of
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 from scripts.calibration.draws import Bits, Codes, Floats, Pair
@@ -32,8 +32,7 @@ def grid_of(pair: Pair) -> Grid:
 
 def lined(grid: Grid) -> Lined:
     """Counts with what rows and columns add, as the product fits it."""
-    frame = Frame.of(grid)
-    return grid, margins_of(frame, *(beyond(frame, grid, inside) for inside in (IN_A, IN_B)))
+    return grid, margins_of(grid, *(beyond(grid, grid, inside) for inside in (IN_A, IN_B)))
 
 
 class Fit(NamedTuple):

@@ -46,9 +46,7 @@ def test_the_whole_is_what_its_strata_say() -> None:
     several = [cells(seed) for seed in range(4)]
     found = figures_of(reduce(lambda one, other: one + other, map(tensor, range(4)), OverlapSums()))
     together = np.sum(several, axis=0)
-    table = OverlapCounts(
-        int(together.sum()), int(together[:, [1, 3]].sum()), int(together[:, [2, 3]].sum()), int(together[:, 3].sum())
-    )
+    table = OverlapCounts(*(int(together[:, inside].sum()) for inside in (slice(4), [1, 3], [2, 3], 3)))
     assert (found.tensors, found.counts) == (4, table)
     assert found.nulls[GLOBAL].expected == pytest.approx(table.a * table.b / table.numel)
     by_tensor = np.array([one.sum(0) for one in several])

@@ -97,11 +97,11 @@ def test_points_are_coordinates_of_all_rows_and_columns(
     chosen = np.arange(0, n, shape.step)
     assert chosen.size <= most and grid.share == pytest.approx(chosen.size / n)
     assert shape.step == 1 or np.unique(chosen[: shape.width] % shape.width).size == min(chosen.size, shape.width)
-    points = grid.points()
+    points = grid.points
     assert np.array_equal(grid.classes[points.classes], classes_of(codes[chosen]))
     assert np.array_equal(points.rows, chosen // shape.width // 3)
     assert np.array_equal(points.columns, chosen % shape.width // 4)
-    assert not unclassed.points().classes.any()
+    assert not unclassed.points.classes.any()
 
 
 def test_a_matrix_is_the_last_dimension_by_all_others() -> None:

@@ -39,7 +39,7 @@ from maskreg.analysis.evidence import (
     sums_from_counts,
 )
 from maskreg.analysis.grid import Grid, shape_of
-from maskreg.analysis.margins import Beyond, Frame, beyond, margins_of
+from maskreg.analysis.margins import Beyond, beyond, margins_of
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import SMALLEST, Asked, Start, start_of_pair
 from maskreg.artifact.reader import Artifact
@@ -193,14 +193,14 @@ class _Totals:
         rows, pairs = counts.span.rows, counts.span.tile.pairs
         row = rows[0]
         shared = shared_of(row.name, row.layer, row.role, row.source_shape or (), self._stream)
-        frame = self._fit(counts, grids)
+        self._fit(counts, grids)
 
         def sums_of(pair: tuple[tuple[int, int], Cells, Grid | None]) -> OverlapSums:
             (a, b), cells, grid = pair
             neither, only_a, only_b, both = (int(count) for count in cells.sum(0))
             _check(rows[a], only_a + both)
             _check(rows[b], only_b + both)
-            lines = (grid, margins_of(frame, self._beyond[a], self._beyond[b])) if grid and frame else None
+            lines = (grid, margins_of(grids[0], self._beyond[a], self._beyond[b])) if grid else None
             if self._by_class:
                 return sums_from_classes(cells, self._flips[a], self._flips[b], lines, has_lines=True, shared=shared)
             table = OverlapCounts(neither + only_a + only_b + both, only_a + both, only_b + both, both)
@@ -253,7 +253,7 @@ class _Totals:
             self._by,
         )
 
-    def _fit(self, counts: SpanCounts, grids: Sequence[Grid]) -> Frame | None:
+    def _fit(self, counts: SpanCounts, grids: Sequence[Grid]) -> None:
         """Fit the masks of a tile to rounding, and to rows and columns; a mask of an earlier tile is fitted already."""
         rows, (tile, *_, pairs) = counts.span.rows, counts.span.tile
         if not tile:
@@ -261,15 +261,12 @@ class _Totals:
         # Any pair tells how many coordinates of a mask, or of all, each class, row and column has.
         new = [mask for mask in counts.span.tile.masks if mask not in self._flips]
         self._flips |= {mask: self._flips_of(mask, rows[mask], counts.pairs[0]) for mask in new}
-        if not grids:
-            return None
-        frame = Frame.of(grids[0])
-        counted: dict[int, tuple[Grid, Floats]] = {}
-        for pair, grid in zip(pairs, grids, strict=True):
-            counted |= {mask: (grid, inside) for mask, inside in zip(pair, (IN_A, IN_B), strict=True)}
-        fits = self._map(lambda mask: beyond(frame, *counted[mask]), new, rows[0].numel)
-        self._beyond |= zip(new, fits, strict=True)
-        return frame
+        if grids:
+            counted: dict[int, tuple[Grid, Floats]] = {}
+            for pair, grid in zip(pairs, grids, strict=True):
+                counted |= {mask: (grid, inside) for mask, inside in zip(pair, (IN_A, IN_B), strict=True)}
+            fits = self._map(lambda mask: beyond(grids[0], *counted[mask]), new, rows[0].numel)
+            self._beyond |= zip(new, fits, strict=True)
 
     def _map(self, work: Callable[[T], R], tasks: Sequence[T], numel: int) -> Iterable[R]:
         """Work on threads, where that is worth them."""
