@@ -93,7 +93,7 @@ class CompareOptions(MaskOptions, total=False):
         smallest_effect: the smallest headroom that matters to the verdict, 0 to 1; 0.01 by default.
         by: the groups of tensors that pairs have figures of, where there are more than eight masks. Pairs of fewer
             masks have figures of all groups.
-        groups: the groups that pairs have figures of, however many masks there are; fewer take less time.
+        groups: the groups that pairs have figures of, however many masks there are; each takes time.
     """
 
     stripes: bool
