@@ -48,7 +48,7 @@ class Transport:
             stated = {k: v for k, v in stated.items() if k.lower() != "content-length"}
             stated["Content-Length"] = str(len(message.content))
         if message.query:
-            url = f"{url}?{urlencode(message.query)}"
+            url = f"{url}?{urlencode(message.query, errors='replace')}"
         try:
             response = self._manager(urlsplit(url)).urlopen(
                 *(message.method, url),

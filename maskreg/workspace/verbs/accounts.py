@@ -218,7 +218,7 @@ def revoke_token(token: str, *, server: str | None = None, workspace: Workspace 
         server: as for :func:`whoami`.
     """
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
-        return _read(service, Token, service.call("DELETE", f"/tokens/{quote(token, safe='')}"))
+        return _read(service, Token, service.call("DELETE", f"/tokens/{quote(token, safe='', errors='replace')}"))
 
 
 def quota(

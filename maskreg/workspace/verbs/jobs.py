@@ -157,7 +157,7 @@ def list(
     query: dict[str, object] = {"limit": limit, "state": [states] if isinstance(states, str) else [*states]}
     query |= {} if project is None else {"project": project}
     with _server(remote, workspace) as server:
-        rows = server.ask("GET", f"/patches?{urlencode(query, doseq=True)}")
+        rows = server.ask("GET", f"/patches?{urlencode(query, doseq=True, errors='replace')}")
         with understanding(server.connection.url):
             return [server.read(row) for row in rows["items"]]
 
@@ -264,4 +264,4 @@ def _server(name: str | None, workspace: Workspace | None) -> Iterator[JobServer
 def _segment(text: str) -> str:
     if not text:
         raise UsageError("the id of the job is empty", jobs=True)
-    return quote(text, safe="")
+    return quote(text, safe="", errors="replace")
