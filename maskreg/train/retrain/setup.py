@@ -19,6 +19,7 @@ import yaml
 
 from maskreg.errors import ConfigError, FormatError, MaskregError, UsageError
 from maskreg.extras import requiring
+from maskreg.train.optim.options import check_numbers
 
 KEPT_SAVES = 2
 """More than one, because a machine can die while it writes the last."""
@@ -172,6 +173,8 @@ def read_config(given: ConfigLike, recipe: Recipe) -> dict[str, Any]:
     for key in ("max_steps", "save_steps"):
         if not config[key] >= 1:  # nor NaN
             raise UsageError(f"{key} cannot be {config[key]}", hint=f"{key}: a whole number, at least 1")
+    if not 0 <= config["seed"] < 1 << 32:
+        raise UsageError(f"seed cannot be {config['seed']}", hint="seed: a whole number from 0 to 4,294,967,295")
     if config["optim"] not in ("adamw_torch", "sgd"):
         raise UsageError(f"optim cannot be {config['optim']!r}", hint="adamw_torch or sgd, which have a masked form")
     return config
@@ -201,10 +204,10 @@ def _value(key: str, value: Any, kind: Any) -> Any:
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d+e[+-]?\d+", value):
         value = float(value)
     try:
-        json.dumps(value)
+        json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:  # a date is no text
         raise UsageError(
-            f"{key} cannot be {value!r}", hint="a text in quotes, a number, a list or a mapping"
+            f"{key} cannot be {value!r}", hint="a text in quotes, a finite number, a list or a mapping"
         ) from error
     kinds = set(get_args(kind) or (kind,))
     if kinds <= {bool, int, float, NoneType} and type(value) not in kinds | ({int} if float in kinds else set()):
@@ -240,6 +243,7 @@ def arguments(setup: RunSetup, folder: Path, *, save_every: float) -> Any:
         kind, settings = Trainer.get_optimizer_cls_and_kwargs(made)
         optimizer, warmup = kind([torch.zeros(1)], **settings), made.get_warmup_steps(setup.steps)
         get_scheduler(made.lr_scheduler_type, optimizer, warmup, setup.steps, made.lr_scheduler_kwargs)
+    check_numbers({"weight_decay": made.weight_decay, "max_grad_norm": made.max_grad_norm or None, **settings})
     if made.world_size != processes:
         raise ConfigError(f"this is one of {processes} processes, of which Accelerate joins {made.world_size}")
     return made

@@ -33,8 +33,8 @@ def test_records_that_trl_could_not_take(tmp_path: Path, records: list[dict[str,
     ("key", "value"),
     [
         ("packing", "no"), ("weight_decay", "x"), ("logging_steps", None), ("warmup_steps", True),
-        ("dataset_num_proc", 1.5), ("max_steps", 0), ("optim", "adafactor"), ("num_train_epochs", 1),
-        ("warmup_step", 3), ("output_dir", "x"), ("run_name", date(2026, 1, 2)),
+        ("dataset_num_proc", 1.5), ("max_steps", 0), ("optim", "adafactor"), ("num_train_epochs", 1), ("seed", -1),
+        ("warmup_step", 3), ("output_dir", "x"), ("run_name", date(2026, 1, 2)), ("learning_rate", "1e400"),
     ],
 )  # fmt: skip
 def test_keys_and_values_that_cannot_be_set(key: str, value: object) -> None:
@@ -73,7 +73,7 @@ def test_a_batch_is_taken_in_equal_parts_by_all_processes(tmp_path: Path, monkey
     assert caught.value.facts["options"] == {"batch_size": 4}
 
 
-@pytest.mark.parametrize("wrong", [{"learning_rate": -1}, {"lr_scheduler_kwargs": {"unknown": 1}}])
+@pytest.mark.parametrize("wrong", [{"learning_rate": -1}, {"lr_scheduler_kwargs": {"x": 1}}, {"weight_decay": -1}])
 def test_what_training_would_refuse_is_refused_before(wrong: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         arguments(RunSetup("sft", "", "", "", config=read_config(wrong, RECIPES["sft"])), tmp_path, save_every=1)
