@@ -18,8 +18,7 @@ from .values import Parsed
 
 _LONGEST = 4096
 _SERVER = click.option("--server", metavar="URL", help="URL or remote of the service [default: the default remote].")
-_LIMIT = Parsed("number", lambda text: None if text == "none" else int(text))
-_SIZE = Parsed("size", lambda text: None if text == "none" else parse_size(text, "--max-bytes"))
+_SIZE = Parsed("size", lambda text: None if text == "none" else parse_size(text))
 _EXPIRY = Parsed("duration", lambda text: None if text == "never" else parse_duration(text))
 
 
@@ -74,10 +73,16 @@ def whoami(output: Output, server: str | None) -> None:
             output.data(f"{'all projects' if project == '*' else project}\t{role}")
 
 
+def _limit(text: str) -> int | None:
+    if text != "none" and not text.removeprefix("-").isdecimal():
+        raise ValueError(f"{text!r} is neither a whole number nor none")
+    return None if text == "none" else int(text)
+
+
 @click.command(cls=Command, example="maskreg quota team --max-bytes 500GB --max-artifacts 1000")
 @click.argument("project")
 @click.option("--max-bytes", type=_SIZE, default=..., help="Such as 500GB, or none for no limit.")
-@click.option("--max-artifacts", type=_LIMIT, default=..., help="A number, or none for no limit.")
+@click.option("--max-artifacts", type=Parsed("number", _limit), default=..., help="A number, or none for no limit.")
 @_SERVER
 @click.pass_obj
 def quota(output: Output, /, project: str, **options: Any) -> None:

@@ -18,7 +18,7 @@ from .command import Command, Group, workspace
 from .exits import failure
 from .output import Output, is_pipe
 from .table import table
-from .values import REF
+from .values import REF, Parsed
 
 
 @click.command(
@@ -170,13 +170,12 @@ def rm(output: Output, refs: tuple[Ref, ...], dry_run: bool) -> None:
 
 
 @cache.command(example="maskreg cache prune --max-size 50GB --dry-run")
-@click.option("--max-size", default="", metavar="SIZE", help="Its limit [default: the setting cache_size].")
+@click.option("--max-size", type=Parsed("size", parse_size), help="Its limit [default: the setting cache_size].")
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.pass_obj
-def prune(output: Output, max_size: str, dry_run: bool) -> None:
+def prune(output: Output, max_size: int | None, dry_run: bool) -> None:
     """Remove what was pulled longest ago, until the cache is within its limit."""
-    limit = parse_size(max_size, "--max-size") if max_size else None
-    _tell_pruned(output, verbs.cache.prune_cache(max_bytes=limit, dry_run=dry_run, workspace=workspace(output)))
+    _tell_pruned(output, verbs.cache.prune_cache(max_bytes=max_size, dry_run=dry_run, workspace=workspace(output)))
 
 
 def _tell_pruned(output: Output, pruned: verbs.cache.Pruned) -> None:

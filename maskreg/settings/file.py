@@ -83,11 +83,18 @@ def _flag(text: str, origin: str) -> bool:
     return _FLAGS[text.lower()]
 
 
-def parse_size(text: str, origin: str) -> int:
+def _size(text: str, origin: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise ConfigError(f"{origin}: {error}") from error
+
+
+def parse_size(text: str) -> int:
     """A number of bytes, such as ``50GB`` or ``1.5TB``."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ConfigError(f"{origin}: {text!r} is not a size", hint="write 50GB, 500MB or 1.5TB")
+        raise ValueError(f"{text!r} is not a size; write 50GB, 500MB or 1.5TB")
     return int(float(match[1]) * 1000 ** " KMGT".index((match[2] or " ").upper()))
 
 
@@ -106,7 +113,7 @@ KEYS = {
         Key("default_remote", "MASKREG_REMOTE", str, parse_name, str),
         Key("jobs", "MASKREG_JOBS", int, partial(_number, low=1, high=256, setting="jobs", new_value=8), default_jobs),
         Key("offline", "MASKREG_OFFLINE", bool, _flag, bool),
-        Key("cache_size", "MASKREG_CACHE_SIZE", int, parse_size, int),
+        Key("cache_size", "MASKREG_CACHE_SIZE", int, _size, int),
         Key("immutable_projects", "MASKREG_IMMUTABLE_PROJECTS", list, _projects, tuple),
     )
 }
