@@ -42,7 +42,6 @@ from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, Output
 from maskreg.parallel import PAGE
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Errors that say that no file can be created under such a path.
 _IMPOSSIBLE = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 # A draft's name begins with its file's name; cut, so that it is not too long where the file's name is not.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from maskreg.checkpoint.roles import Selection
-from maskreg.disk import filling, replacing
+from maskreg.disk import creating, filling, replacing
 from maskreg.errors import NotFoundError, OutputExistsError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
@@ -114,7 +115,11 @@ def report(
         fault = f"a figure cannot be {format}" if format else f"{out}: the format of the figure is missing"
         raise UsageError(fault, hint=f"choose {', '.join(FORMATS)}")
     if not figure and format not in ("", "html", "htm"):
-        raise UsageError(f"{out}: a report is a page of HTML", hint=f"write {Path(out).with_suffix('.html')}")
+        page_name = Path(out).with_suffix(".html")
+        raise UsageError(
+            f"{out}: a report is a page of HTML, not {format}",
+            hint=f"name the figure that is to be {format}, or write {page_name} without a format",
+        )
     if plots and Path(plots).absolute() == Path(out).absolute():
         raise UsageError(f"{plots} is the page already", hint="give the plots a folder of their own")
     if plots and Path(plots).is_file():
@@ -127,7 +132,9 @@ def report(
         mask, *others = (named_mask(space, item) for item in items)
         shown = _measured(space, named, **measured)
         written = b""
-        with filling(Path(out), lambda: len(written), what="the page"), replacing(Path(out), force=force) as file:
+        with filling(Path(out), lambda: len(written), what="the page"), ExitStack() as stack:
+            with creating(Path(out)):
+                file = stack.enter_context(replacing(Path(out), force=force))
             side, without = named.artifact.manifest.source, "; the page says nothing of rounding"
             for attempt in sources_if_any(space, side, required=spec.require_source, without=without, **find):
                 with attempt as checkpoint:
