@@ -1,7 +1,7 @@
 // Sub-blocks of movers that are decoded abreast: what a turn does in all of them at once, in a lane each.
 //
 // With vectors of 512 bits, no step waits for what is rare: a branch that was not foreseen would undo what is done of
-// the sub-blocks that follow. Without them, the same happens lane by lane.
+// the sub-blocks that follow. Without them, and of few sub-blocks, the same happens lane by lane.
 #ifndef MASKREG_ABREAST_H
 #define MASKREG_ABREAST_H
 
@@ -81,7 +81,32 @@ static inline void draw(lanes *l, int64_t i, const hazards *h) {
     l->wait[i] = number < h->beyond ? HAZARD_LIMIT : hazard_below(number, h->logarithms);
 }
 
-#if !defined(__AVX512VBMI2__)
+#if defined(__AVX512VBMI2__)
+// Sums of hazards up to each coordinate of the group in which a tile's hazard reaches `goal`; fills the group's number.
+static inline __m512i sums_around(const tile *t, int32_t goal, const lookup *table, int64_t *g) {
+    const int32_t *groups = t->sums + LEAD;
+    const __mmask16 low = _mm512_cmplt_epi32_mask(_mm512_load_si512(groups), all_of(goal));
+    const __mmask16 high = _mm512_cmplt_epi32_mask(_mm512_load_si512(groups + 16), all_of(goal));
+    *g = _mm_popcnt_u32(_mm512_kunpackw(high, low));
+    const __m256i codes = _mm256_loadu_si256((const __m256i *)(t->codes + GROUP * *g));
+    const __m512i own = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(hazards_of(_mm512_castsi256_si512(codes), table)));
+    return _mm512_add_epi32(running_sums(own), all_of(groups[*g - 1]));
+}
+
+// The first of some numbers where a bit is set.
+static inline __m128i first_of(__mmask16 which, __m512i numbers) {
+    return _mm512_castsi512_si128(_mm512_maskz_compress_epi32(which, numbers));
+}
+
+static inline int64_t reach(tile *t, int32_t goal, const hazards *h, int32_t *after) {
+    const lookup table = fill_lookup(h);
+    int64_t g;
+    const __m512i sums = sums_around(t, goal, &table, &g);
+    const __mmask16 reached = _mm512_cmple_epi32_mask(all_of(goal), sums);
+    *after = _mm_cvtsi128_si32(first_of(reached, sums));
+    return GROUP * g + __builtin_ctz(reached);
+}
+#else
 // How many of some ascending sums are below a goal; one is not.
 static inline int64_t groups_below(const int32_t *groups, int32_t goal) {
     int64_t g = 0;
@@ -156,7 +181,7 @@ static inline __m512i lower_halves(const lanes *l) {
 }
 
 // As draw(), in the lanes of some bits; off by 3 at most, as each fourth logarithm is used.
-static inline void draw_all(lanes *l, uint32_t which, const hazards *h) {
+static inline void draw_wide(lanes *l, uint32_t which, const hazards *h) {
     enum { FRACTION = SURVIVAL_BITS - 1, REST = FRACTION - 6, FINER = 6 };
     const __m512i number = _mm512_and_si512(_mm512_srli_epi32(lower_halves(l), 1), all_of((1 << SURVIVAL_BITS) - 1));
     const __m512i octave = _mm512_sub_epi32(_mm512_lzcnt_epi32(number), all_of(32 - SURVIVAL_BITS));
@@ -175,21 +200,14 @@ static inline void draw_all(lanes *l, uint32_t which, const hazards *h) {
 }
 
 // Set the goals. Returns the sub-blocks whose next mover is not in the tile, or whose wait goes on.
-static inline uint32_t aim(lanes *l, uint32_t busy, const hazards *h) {
+static inline uint32_t aim_wide(lanes *l, uint32_t busy, const hazards *h) {
     const __m512i goal = _mm512_maskz_add_epi32((__mmask16)busy, LOAD(reached), LOAD(wait));
     STORE(goal, goal);
     const __mmask16 drawn = _mm512_cmplt_epu32_mask(LOAD(number), all_of((int32_t)h->beyond));
     return busy & (_mm512_cmpgt_epi32_mask(goal, LOAD(total)) | drawn);
 }
 
-// Put the first of some numbers into lane k.
-static inline __m512i with_first(__m512i all, int k, __mmask16 which, __m512i numbers) {
-    const __m128i first = _mm512_castsi512_si128(_mm512_maskz_compress_epi32(which, numbers));
-    return _mm512_mask_broadcastd_epi32(all, (__mmask16)(1 << k), first);
-}
-
-// Find the next movers, and their codes; in all of the first `count` lanes.
-static inline void find_all(lanes *l, part *parts, int64_t count, uint32_t busy, const hazards *h) {
+static inline void find_wide(lanes *l, part *parts, int64_t count, uint32_t busy, const hazards *h) {
     (void)busy;
     const lookup table = fill_lookup(h);
     __m512i after = _mm512_setzero_si512(), from = after;
@@ -197,19 +215,13 @@ static inline void find_all(lanes *l, part *parts, int64_t count, uint32_t busy,
     for (int k = 0; k < PARTS; k++) {
         if (k % 4 == 0 && k >= count) break;
         const tile *t = &parts[k].tile;
-        const int32_t *groups = t->sums + LEAD;
-        const __m512i goal = all_of(l->goal[k]);
-        const __mmask16 low = _mm512_cmplt_epi32_mask(_mm512_load_si512(groups), goal);
-        const __mmask16 high = _mm512_cmplt_epi32_mask(_mm512_load_si512(groups + 16), goal);
-        const int64_t g = _mm_popcnt_u32(_mm512_kunpackw(high, low));
-        const __m256i codes = _mm256_loadu_si256((const __m256i *)(t->codes + GROUP * g));
-        const __m512i own = hazards_of(_mm512_castsi256_si512(codes), &table);
-        const __m512i wide = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(own));
-        const __m512i sums = _mm512_add_epi32(running_sums(wide), all_of(groups[g - 1]));
-        const __mmask16 reached = _mm512_cmple_epi32_mask(goal, sums);
+        int64_t g;
+        const __m512i sums = sums_around(t, l->goal[k], &table, &g);
+        const __mmask16 reached = _mm512_cmple_epi32_mask(all_of(l->goal[k]), sums), lane = (__mmask16)(1 << k);
+        const __m512i codes = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(t->codes + GROUP * g)));
         l->place[k] = (int32_t)(GROUP * g + __builtin_ctz(reached));
-        after = with_first(after, k, reached, sums);
-        from = with_first(from, k, reached, _mm512_cvtepu16_epi32(codes));
+        after = _mm512_mask_broadcastd_epi32(after, lane, first_of(reached, sums));
+        from = _mm512_mask_broadcastd_epi32(from, lane, first_of(reached, codes));
     }
     STORE(after, after);
     STORE(from, from);
@@ -230,7 +242,7 @@ static inline uint32_t take_eight(lanes *l, int64_t k, __mmask8 which, __m256i r
 
 // Take the numbers of the movers that were found. Returns the sub-blocks where the coordinate does move (the wait was a
 // lower bound; elsewhere it grows by one), and adds to `further` where it moves by more than one ULP.
-static inline uint32_t take_movers(lanes *l, uint32_t found, const hazards *h, uint32_t *further) {
+static inline uint32_t take_wide(lanes *l, uint32_t found, const hazards *h, uint32_t *further) {
     const __m512i from = LOAD(from), after = LOAD(after), reached = LOAD(reached), number = LOAD(number);
     const __m512i class = classes_of(from, h), one = all_of(1), until = _mm512_sub_epi32(after, reached);
     const __m512i since = _mm512_sub_epi32(until, of_classes(class, h->by_class));
@@ -255,9 +267,15 @@ static inline uint32_t take_movers(lanes *l, uint32_t found, const hazards *h, u
     return moving;
 }
 #else
-static inline void draw_all(lanes *l, uint32_t which, const hazards *h) { FOR_BITS(k, which) draw(l, k, h); }
+#define draw_wide draw_each
+#define aim_wide aim_each
+#define find_wide find_each
+#define take_wide take_each
+#endif
 
-static inline uint32_t aim(lanes *l, uint32_t busy, const hazards *h) {
+static inline void draw_each(lanes *l, uint32_t which, const hazards *h) { FOR_BITS(k, which) draw(l, k, h); }
+
+static inline uint32_t aim_each(lanes *l, uint32_t busy, const hazards *h) {
     uint32_t waiting = 0;
     FOR_BITS(k, busy) {
         l->goal[k] = l->reached[k] + l->wait[k];
@@ -266,7 +284,7 @@ static inline uint32_t aim(lanes *l, uint32_t busy, const hazards *h) {
     return waiting;
 }
 
-static inline void find_all(lanes *l, part *parts, int64_t count, uint32_t busy, const hazards *h) {
+static inline void find_each(lanes *l, part *parts, int64_t count, uint32_t busy, const hazards *h) {
     (void)count;
     FOR_BITS(k, busy) {
         l->place[k] = (int32_t)reach(&parts[k].tile, l->goal[k], h, l->after + k);
@@ -274,7 +292,7 @@ static inline void find_all(lanes *l, part *parts, int64_t count, uint32_t busy,
     }
 }
 
-static inline uint32_t take_movers(lanes *l, uint32_t found, const hazards *h, uint32_t *further) {
+static inline uint32_t take_each(lanes *l, uint32_t found, const hazards *h, uint32_t *further) {
     uint32_t moving = 0;
     FOR_BITS(k, found) {
         const uint32_t exponent = exponent_of((uint16_t)l->from[k]), number = l->number[k];
@@ -296,6 +314,5 @@ static inline uint32_t take_movers(lanes *l, uint32_t found, const hazards *h, u
     }
     return moving;
 }
-#endif
 
 #endif

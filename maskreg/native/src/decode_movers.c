@@ -81,6 +81,7 @@ static int64_t first_from(const uint32_t *positions, int64_t count, int64_t posi
 static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h, const uint8_t *block, int64_t from,
                             int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *before,
                             int64_t befores, const maskreg_movers *movers, int64_t *total) {
+    const int wide = count > FEW;
     part parts[PARTS];
     lanes l;
     memset(&l, 0, sizeof l);
@@ -101,22 +102,23 @@ static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h,
         p->before_codes = before->codes + first;
         draw(&l, k, h);
     }
-    // find_all() looks at lanes without a sub-block, too.
+    // find_wide() looks at lanes without a sub-block, too.
     for (int64_t k = count; k < PARTS; k++) {
         memset(&parts[k].tile.sums, 0, sizeof parts[k].tile.sums);
         memset(parts[k].tile.room, 0, 64);
         parts[k].tile.codes = parts[k].tile.room;
     }
     for (uint32_t busy = (1u << count) - 1; busy;) {
-        const uint32_t waiting = aim(&l, busy, h);
+        const uint32_t waiting = wide ? aim_wide(&l, busy, h) : aim_each(&l, busy, h);
         FOR_BITS(k, waiting) {
             if (go_on(&l, parts + k, k, h)) continue;
             busy &= ~(1u << k);
             l.goal[k] = 0;
         }
-        find_all(&l, parts, count, busy, h);
+        if (wide) find_wide(&l, parts, count, busy, h);
+        else find_each(&l, parts, count, busy, h);
         uint32_t further = 0;
-        const uint32_t moving = take_movers(&l, busy, h, &further);
+        const uint32_t moving = wide ? take_wide(&l, busy, h, &further) : take_each(&l, busy, h, &further);
         FOR_BITS(k, further) l.to[k] = take_code(&l, k, h);
         FOR_BITS(k, moving) {
             part *p = parts + k;
@@ -127,7 +129,8 @@ static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h,
             // A literal can be what was there; then nothing moves.
             p->count = at + (l.to[k] != l.from[k]);
         }
-        draw_all(&l, moving, h);
+        if (wide) draw_wide(&l, moving, h);
+        else draw_each(&l, moving, h);
     }
     FOR_EACH(k, count) {
         const part *p = parts + k;

@@ -39,61 +39,13 @@ static inline void put_length(list *l, uint16_t source, uint16_t target, const h
 
 // States of sub-blocks; their words up to `end`, before which others go; and their numbers from `first` on.
 typedef struct {
-    _Alignas(64) uint64_t state[PARTS];
+    uint64_t state[PARTS];
     uint64_t word[PARTS], end[PARTS], number[PARTS], first[PARTS];  // addresses
 } coders;
 
-#if defined(__AVX512VBMI2__)
-static inline __m512i wide_of(int64_t number) { return _mm512_set1_epi64(number); }
-
-// y / freq, rounded down, and what remains. The quotient of floats is off by one at most, as it is below 2^48, unless
-// the frequency is 1.
-static inline __m512i divided(__m512i y, __m512i freq, __m512i *remaining) {
-    const __m512i one = wide_of(1);
-    const __m512i near = _mm512_cvttpd_epu64(_mm512_div_pd(_mm512_cvtepu64_pd(y), _mm512_cvtepu64_pd(freq)));
-    const __m512i rest = _mm512_sub_epi64(y, _mm512_mullo_epi64(near, freq));
-    const __mmask8 above = _mm512_cmplt_epi64_mask(rest, _mm512_setzero_si512());
-    const __mmask8 below = _mm512_cmpge_epi64_mask(rest, freq), plain = _mm512_cmpeq_epi64_mask(freq, one);
-    const __m512i less = _mm512_mask_add_epi64(_mm512_mask_sub_epi64(rest, below, rest, freq), above, rest, freq);
-    const __m512i q = _mm512_mask_sub_epi64(_mm512_mask_add_epi64(near, below, near, one), above, near, one);
-    *remaining = _mm512_mask_mov_epi64(less, plain, _mm512_setzero_si512());
-    return _mm512_mask_mov_epi64(q, plain, y);
-}
-
-static inline __mmask8 code_eight(coders *c, int64_t k) {
-    const __m512i x = _mm512_load_si512(c->state + k), after = _mm512_load_si512(c->number + k), one = wide_of(1);
-    const __m512i word = _mm512_load_si512(c->word + k);
-    const __mmask8 busy = _mm512_cmpneq_epi64_mask(after, _mm512_load_si512(c->first + k));
-    const __m512i at = _mm512_mask_sub_epi64(after, busy, after, wide_of(sizeof(uint64_t)));
-    const __m512i number = _mm512_mask_i64gather_epi64(wide_of(1 << FREQ_SHIFT_BITS), busy, at, NULL, 1);
-    const __m512i start = _mm512_srli_epi64(number, START_SHIFT), sign = _mm512_and_si512(number, one);
-    const __m512i freq = _mm512_and_si512(_mm512_srli_epi64(number, FREQ_SHIFT_BITS), wide_of(FREQ_MASK));
-    const __m512i bits = _mm512_and_si512(_mm512_srli_epi64(number, BITS_SHIFT), wide_of(31));
-    const __m512i is_signed = _mm512_and_si512(_mm512_srli_epi64(number, 1), one);
-    const __m512i free = _mm512_sub_epi64(wide_of(64), _mm512_add_epi64(bits, is_signed));
-    const __mmask8 due = _mm512_mask_cmpge_epu64_mask(busy, _mm512_srlv_epi64(x, free), freq);
-    const __m512i next_word = _mm512_mask_sub_epi64(word, due, word, wide_of(sizeof(uint32_t)));
-    _mm512_mask_i64scatter_epi32(NULL, due, next_word, _mm512_cvtepi64_epi32(x), 1);
-    __m512i rest;
-    const __m512i q = divided(_mm512_mask_srli_epi64(x, due, x, REFILL_BITS), freq, &rest);
-    const __m512i next = _mm512_add_epi64(_mm512_add_epi64(_mm512_sllv_epi64(q, bits), rest), start);
-    const __m512i with_sign = _mm512_or_si512(_mm512_sllv_epi64(next, is_signed), sign);
-    _mm512_store_si512(c->state + k, _mm512_mask_mov_epi64(x, busy, with_sign));
-    _mm512_store_si512(c->number + k, at);
-    _mm512_store_si512(c->word + k, next_word);
-    return busy;
-}
-
 // Code a number of each sub-block that has one, from the last to the first. Returns 0 where none has.
-static inline uint32_t code_numbers(coders *c) {
-    uint32_t busy = 0;
-    for (int64_t k = 0; k < PARTS; k += 8) busy |= code_eight(c, k);
-    return busy;
-}
-#else
-// Code a number of each sub-block that has one, from the last to the first. Returns 0 where none has.
-static inline uint32_t code_numbers(coders *c) {
-    uint32_t busy = 0;
+static inline int code_numbers(coders *c) {
+    int busy = 0;
     FOR_EACH(k, PARTS) {
         if (c->number[k] == c->first[k]) continue;
         uint64_t number;
@@ -112,7 +64,6 @@ static inline uint32_t code_numbers(coders *c) {
     }
     return busy;
 }
-#endif
 
 enum { BATCH = 1024 };  // movers whose numbers are made at once
 

@@ -23,6 +23,7 @@ enum {
     SPAN = 512,        // coordinates of a tile: the tiles of all sub-blocks stay in the first-level cache
     GROUPS = SPAN / GROUP,
     PARTS = 16,        // sub-blocks that are worked on in turn
+    FEW = 4,           // of them do not fill vectors
     LEAD = 16,         // before the sums of a tile, so that these are aligned
 };
 
