@@ -1,11 +1,10 @@
 // Choosing the model of a sparse block, for choose_model of maskreg/codec/sparse.py.
 //
 // All bits are in 1 / 2^21, and whole, so that no machine chooses otherwise.
-#include "codec.h"
+#include "movers.h"
 
 enum {
-    CLASSES = 16,
-    BINADES = CLASSES + 13,
+    BINADES = CLASSES + BINADES_OF_STEP - 2,
     HAZARDS = 61,
     LOGARITHM_BITS = 21,
     CLASS_BITS = 3,  // that a class takes, or a binade, about
