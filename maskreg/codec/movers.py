@@ -182,7 +182,10 @@ STATE_BYTES = 8
 CLASSES = 16
 """Classes of exponents."""
 
-BINADES = CLASSES + 13
+BINADES_OF_STEP = 15
+"""Binades in which a step can end, from its own on; a literal, whose step does not count, has this number."""
+
+BINADES = CLASSES + BINADES_OF_STEP - 2
 """Binades that a step of more than one ULP can reach: from 1 above the first class to 14 above the last."""
 
 LIKELY_LONGER, LIKELY_TOP = 39, 42

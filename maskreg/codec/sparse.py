@@ -146,7 +146,9 @@ def choose_model(counts: Counts) -> tuple[SparseModel, int]:
     """
     compiled = library()
     chosen, least = np.empty(3 + 2 * (CLASSES + BINADES), np.uint8), compiled.ffi.new("int64_t *")
-    compiled.lib.maskreg_choose_model(compiled.read(counts), *_tables(compiled), compiled.write(chosen), least)
+    compiled.lib.maskreg_choose_model(
+        compiled.read(counts), *_tables(compiled), LIKELY_LONGER, LIKELY_TOP, compiled.write(chosen), least
+    )
     first, classes, binades = chosen[:3].tolist()
     indexes, shares = chosen[3 : 3 + 2 * CLASSES].reshape(2, CLASSES)[:, :classes]
     longer, tops = chosen[3 + 2 * CLASSES :].reshape(2, BINADES)[:, :binades]

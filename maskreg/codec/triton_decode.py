@@ -43,7 +43,7 @@ import triton.language as tl
 
 from maskreg.codec.contexts import MAX_CELLS, PLAIN_CLASSES, SCALED_CLASSES, SIZES, Contexts
 from maskreg.codec.layout import LANES, LOWEST_STATE, STATE_BYTES, Layout
-from maskreg.codec.movers import BINADES, CLASSES, LIMIT, POWERS, SHARE_BITS, SURVIVAL_BITS, survival
+from maskreg.codec.movers import BINADES, BINADES_OF_STEP, CLASSES, LIMIT, POWERS, SHARE_BITS, SURVIVAL_BITS, survival
 from maskreg.codec.movers import STATE_BYTES as SPARSE_STATE_BYTES
 from maskreg.codec.tables import SLOTS, TABLE_BITS
 from maskreg.codec.ulp_steps import FEWER_BITS, LITERAL, LITERAL_BITS, MIDDLE, NEAREST, TOKENS
@@ -415,7 +415,7 @@ def launch_sparse(
             context, *at, _survivals(device), values, failed,
             TILE=_SPAN, FIELDS=sub_blocks.shape[1], MODEL_FIELDS=models.shape[1], CLASSES=CLASSES, COARSE=_COARSE,
             LIMIT=LIMIT, SURVIVAL_BITS=SURVIVAL_BITS, LEAST_SURVIVAL=survival(LIMIT), SHARE_BITS=SHARE_BITS,
-            BINADES=BINADES, num_warps=1, enable_fp_fusion=False,
+            BINADES=BINADES, BINADES_OF_STEP=BINADES_OF_STEP, num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
     return values, down(failed, "outcomes") != 0
 
@@ -506,9 +506,9 @@ def _interval(
 
 @_kernel
 def _end(
-    number: tl.tensor, longer: tl.tensor, BINADES: tl.constexpr, SHARE_BITS: tl.constexpr
-) -> tl.tensor:  # fmt: skip
-    """How a step ends: in which binade, 15 for a literal; with which top bit; and the numbers that say so.
+    number: tl.tensor, longer: tl.tensor, BINADES: tl.constexpr, BINADES_OF_STEP: tl.constexpr, SHARE_BITS: tl.constexpr
+) -> tl.tensor:
+    """How a step ends: in which binade, the last for a literal; with which top bit; and the numbers that say so.
 
     ``longer``: the longer shares from the first binade above the mover's class on; the top shares are behind all.
     """
@@ -517,7 +517,7 @@ def _end(
     ended, top = number * 0, number * 0
     while going > 0:
         on = (left.to(tl.int64) * tl.load(longer + binade - 1) >> SHARE_BITS).to(tl.int32)
-        on = tl.maximum(29 - 2 * binade, tl.minimum(on, left - 2))
+        on = tl.maximum(2 * (BINADES_OF_STEP - binade) - 1, tl.minimum(on, left - 2))
         ended = left - on
         top = (ended.to(tl.int64) * tl.load(longer + BINADES + binade - 1) >> SHARE_BITS).to(tl.int32)
         top = tl.maximum(1, tl.minimum(top, ended - 1))
@@ -525,8 +525,8 @@ def _end(
         at += further * ended
         left = tl.where(further > 0, on, left)
         binade += further
-        going = further * (binade < 15).to(tl.int32)
-    literal = binade == 15
+        going = further * (binade < BINADES_OF_STEP).to(tl.int32)
+    literal = binade == BINADES_OF_STEP
     has_top = (number >= at + ended - top) & (literal == 0)
     start = at + tl.where(has_top, ended - top, 0)
     return binade, has_top.to(tl.int32), start, tl.where(literal, left, tl.where(has_top, top, ended - top))
@@ -535,15 +535,17 @@ def _end(
 @_kernel
 def _step(
     source: tl.tensor, negative: tl.tensor, further: tl.tensor, longer: tl.tensor, state: tl.tensor, words: tl.tensor,
-    word: tl.tensor, count: tl.tensor, BINADES: tl.constexpr, SHARE_BITS: tl.constexpr,
+    word: tl.tensor, count: tl.tensor,
+    BINADES: tl.constexpr, BINADES_OF_STEP: tl.constexpr, SHARE_BITS: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     """A mover's value, by one ULP unless it moves further; and the state and words after it."""
     length = negative * 0 + 1
     literal = negative * 0
     if further:
-        binade, top, start, freq = _end((state & 0xFFFF).to(tl.int32), longer, BINADES, SHARE_BITS)
+        number = (state & 0xFFFF).to(tl.int32)
+        binade, top, start, freq = _end(number, longer, BINADES, BINADES_OF_STEP, SHARE_BITS)
         state, word = _word(_taken(state, start, freq, negative * 0 + 16), words, word, count)
-        literal = (binade == 15).to(tl.int32)
+        literal = (binade == BINADES_OF_STEP).to(tl.int32)
         plain = tl.where(literal > 0, 16, binade - 1)
         low = (state & ((1 << plain) - 1).to(tl.uint64)).to(tl.int32)
         state, word = _word(_taken(state, low, negative * 0 + 1, plain), words, word, count)
@@ -559,7 +561,7 @@ def movers_kernel(
     values: tl.tensor, failed: tl.tensor,
     TILE: tl.constexpr, FIELDS: tl.constexpr, MODEL_FIELDS: tl.constexpr, CLASSES: tl.constexpr, COARSE: tl.constexpr,
     LIMIT: tl.constexpr, SURVIVAL_BITS: tl.constexpr, LEAST_SURVIVAL: tl.constexpr, SHARE_BITS: tl.constexpr,
-    BINADES: tl.constexpr,
+    BINADES: tl.constexpr, BINADES_OF_STEP: tl.constexpr,
 ) -> None:  # fmt: skip
     """Write the movers into ``values``, which are the context's before; and ``failed``, 0 where a sub-block is whole.
 
@@ -609,7 +611,8 @@ def movers_kernel(
                 source = tl.sum(tl.where(here, code, 0), axis=0)
                 moves = (waits == 0).to(tl.int32)
                 value, state, word = _step(
-                    source, negative, further, longer + own_class, state, own_words, word, count, BINADES, SHARE_BITS
+                    source, negative, further, longer + own_class, state, own_words, word, count,
+                    BINADES, BINADES_OF_STEP, SHARE_BITS,
                 )  # fmt: skip
                 tl.store(values + first + at + before, value.to(tl.int16), mask=moves > 0)
         reached -= tl.sum(hazard, axis=0).to(tl.int64)

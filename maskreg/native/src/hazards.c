@@ -8,8 +8,6 @@ enum {
     HAZARDS = 61,
     LOGARITHM_BITS = 21,
     CLASS_BITS = 3,  // that a class takes, or a binade, about
-    LIKELY_LONGER = 39,
-    LIKELY_TOP = 42,
 };
 
 // n log2(n), for n below 2^31.
@@ -43,7 +41,8 @@ static inline int64_t least_cost(int64_t total, int64_t moved, const int64_t *co
 
 // Choose the shares of binades, from the one above the first class on. Returns how many, 0 where it saves nothing.
 static int64_t choose_binades(const int64_t *far, const int64_t *ends, const int64_t *tops, int64_t first,
-                              const int64_t *share_costs, const int64_t *steps, uint8_t *longer, uint8_t *top) {
+                              const int64_t *share_costs, const int64_t *steps, int64_t likely_longer,
+                              int64_t likely_top, uint8_t *longer, uint8_t *top) {
     int64_t reach = 0, used = 0, saved = 0;
     // All steps that end in lower binades count as if they went on: they are few.
     FOR_EACH(e, first + 1) reach += far[e];
@@ -52,8 +51,8 @@ static int64_t choose_binades(const int64_t *far, const int64_t *ends, const int
         const int64_t on = reach - end, high = least(tops[b], end);
         longer[j] = (uint8_t)least_cost(reach, on, share_costs, j ? steps + HAZARDS * longer[j - 1] : NULL);
         top[j] = (uint8_t)least_cost(end, high, share_costs, j ? steps + HAZARDS * top[j - 1] : NULL);
-        saved += cost_of(reach, on, share_costs, LIKELY_LONGER) - cost_of(reach, on, share_costs, longer[j]);
-        saved += cost_of(end, high, share_costs, LIKELY_TOP) - cost_of(end, high, share_costs, top[j]);
+        saved += cost_of(reach, on, share_costs, likely_longer) - cost_of(reach, on, share_costs, longer[j]);
+        saved += cost_of(end, high, share_costs, likely_top) - cost_of(end, high, share_costs, top[j]);
         if (end) used = j + 1;
         reach = on + far[b];
     }
@@ -61,7 +60,8 @@ static int64_t choose_binades(const int64_t *far, const int64_t *ends, const int
 }
 
 void maskreg_choose_model(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
-                          const int64_t *share_costs, const int64_t *steps, uint8_t *chosen, int64_t *bits) {
+                          const int64_t *share_costs, const int64_t *steps, int64_t likely_longer, int64_t likely_top,
+                          uint8_t *chosen, int64_t *bits) {
     const int64_t *moved = counts + EXPONENTS, *far = counts + 2 * EXPONENTS;
     int64_t total[EXPONENTS], before[EXPONENTS + 1] = {0}, last = 0;
     int64_t totals[EXPONENTS + 1] = {0}, movers[EXPONENTS + 1] = {0};  // of all lower exponents
@@ -95,7 +95,8 @@ void maskreg_choose_model(const int64_t *counts, const int32_t *logarithms, cons
     }
     chosen[0] = (uint8_t)first, chosen[1] = (uint8_t)c;
     const int64_t *ends = far + EXPONENTS, *tops = ends + EXPONENTS;
-    chosen[2] = (uint8_t)choose_binades(far, ends, tops, first, share_costs, steps, longer, longer + BINADES);
+    chosen[2] = (uint8_t)choose_binades(far, ends, tops, first, share_costs, steps, likely_longer, likely_top, longer,
+                                        longer + BINADES);
 }
 
 int64_t maskreg_gain_of_lines(const int64_t *movers, int64_t n, const int32_t *logarithms) {

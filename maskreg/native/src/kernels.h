@@ -160,11 +160,13 @@ int64_t maskreg_encode_movers(const uint16_t *source, int64_t n, const maskreg_m
                               int64_t room, uint8_t *coded, int64_t *sizes);
 
 // Choose the model of a sparse block, in which a coordinate moves: maskreg/codec/sparse.py. `counts` come from
-// maskreg_count_movers. `logarithms` is [257], `costs` and `share_costs` are [2, 61], `steps` [61, 61]. Of `chosen`, the
-// exponent of the first class is filled, the number of classes and of binades, and indexes: of hazards and shares [16],
-// of longer and top shares [29]. `bits` is how long it is to say where movers are.
+// maskreg_count_movers. `logarithms` is [257], `costs` and `share_costs` are [2, 61], `steps` [61, 61]. `likely_longer`
+// and `likely_top` are the indexes of binades that are not listed. Of `chosen`, the exponent of the first class is
+// filled, the number of classes and of binades, and indexes: of hazards and shares [16], of longer and top shares [29].
+// `bits` is how long it is to say where movers are.
 void maskreg_choose_model(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
-                          const int64_t *share_costs, const int64_t *steps, uint8_t *chosen, int64_t *bits);
+                          const int64_t *share_costs, const int64_t *steps, int64_t likely_longer, int64_t likely_top,
+                          uint8_t *chosen, int64_t *bits);
 
 // Count coordinates by exponent: all in tiles of 1,024 whose number is a multiple of `every`, all that move, and all that
 // move by more than one ULP; and these by the binade in which they end, first all, then the ones with a top bit of 1.
