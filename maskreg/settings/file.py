@@ -95,7 +95,12 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a size; write 50GB, 500MB or 1.5TB")
-    return int(float(match[1]) * 1000 ** " KMGT".index((match[2] or " ").upper()))
+    whole, _, part = match[1].partition(".")
+    # In floats, 1.001K is 1000.9999999999999.
+    size, rest = divmod(int(whole + part) * 1000 ** " KMGT".index((match[2] or " ").upper()), 10 ** len(part))
+    if rest:
+        raise ValueError(f"{text!r} is no whole number of bytes")
+    return int(size)
 
 
 def _projects(text: str, origin: str) -> tuple[str, ...]:
