@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option("--gradients", type=click.Choice(["packed", "dense"]), help="How gradients are stored.")
 @click.option("--dtype", type=click.Choice(["stored", "float32"]), default="stored", help="Of weights [stored].")
 @click.option("--download", is_flag=True, help="Fetch hub checkpoints that are not in the cache.")
-@click.option("--dry-run", is_flag=True, help="Check everything, and train nothing.")
+@click.option("--dry-run", is_flag=True, help="Check all that needs no model in memory, and train nothing.")
 @click.pass_obj
 def command(output: Output, /, ref: Ref | None, out: Path, dry_run: bool, **options: Any) -> None:
     """Train only the coordinates of a mask, with TRL.

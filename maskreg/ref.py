@@ -61,6 +61,11 @@ def printable(text: str, *, keep: str = "") -> str:
     return "".join(ascii(c)[1:-1] if _unseen(c) and c not in keep else c for c in text)
 
 
+def is_utf8(text: str) -> bool:
+    """Whether bytes of the command line, or of a path, that became this text were UTF-8."""
+    return not any("\udc80" <= character <= "\udcff" for character in text)
+
+
 def _unseen(character: str) -> bool:
     if character in _NO_GLYPH:
         return True

@@ -62,15 +62,19 @@ _DEFAULTS: Mapping[str, Any] = {
     "optim": "adamw_torch",
 }
 
+_LEAST = {"max_steps": 1, "save_steps": 1, "max_length": 1, "max_completion_length": 1, "dataloader_num_workers": 0}
+"""What trainers refuse, or take for no data, only when training begins."""
+
 _FIXED = (
     "save_strategy", "save_total_limit", "save_only_model", "load_best_model_at_end", "resume_from_checkpoint",
     "ignore_data_skip", "auto_find_batch_size", "data_seed", "model_init_kwargs", "teacher_model_name_or_path",
-    "per_device_train_batch_size", "num_train_epochs", "output_dir",
+    "per_device_train_batch_size", "num_train_epochs", "output_dir", "optim_args",
 )  # fmt: skip
 """Keys of TRL by which a run could not resume bit for bit, or would train something else than its setup says."""
 
 _SAID_BY = {
     "output_dir": "the output has its place",
+    "optim_args": "adamw_torch and sgd take none",
     "num_train_epochs": "max_steps has its place",
     "per_device_train_batch_size": "the batch size has its place",
     "teacher_model_name_or_path": "the teacher has its place",
@@ -170,9 +174,9 @@ def read_config(given: ConfigLike, recipe: Recipe) -> dict[str, Any]:
                 raise UsageError(f"{name}: {key} cannot be set", hint=f"leave {key} out; {why}")
             config[key] = _value(f"{name}: {key}", value, known[key])
     config = {**_DEFAULTS, **config}
-    for key in ("max_steps", "save_steps"):
-        if not config[key] >= 1:  # nor NaN
-            raise UsageError(f"{key} cannot be {config[key]}", hint=f"{key}: a whole number, at least 1")
+    for key, least in _LEAST.items():
+        if (value := config.get(key)) is not None and not value >= least:  # nor NaN
+            raise UsageError(f"{key} cannot be {value}", hint=f"{key}: a whole number, at least {least}")
     if not 0 <= config["seed"] < 1 << 32:
         raise UsageError(f"seed cannot be {config['seed']}", hint="seed: a whole number from 0 to 4,294,967,295")
     if config["optim"] not in ("adamw_torch", "sgd"):

@@ -11,7 +11,7 @@ from maskreg.errors import UsageError
 from maskreg.extras import requiring
 from maskreg.parallel import is_first
 from maskreg.progress import SILENT, Progress
-from maskreg.ref import Card, Ref
+from maskreg.ref import Card, Ref, is_utf8
 from maskreg.result import Result
 from maskreg.workspace.sources import verified_source
 from maskreg.workspace.storing import Naming, remember
@@ -184,6 +184,9 @@ def _prepared(
         assert artifact is not None
         source = verified_source(workspace, artifact, download=request.download)
     with workspace.checkpoint(source, download=request.download) as checkpoint:
+        for path in map(str, (folder.path, checkpoint.path, request.teacher)):
+            if not is_utf8(path):
+                raise UsageError(f"{path}: TRL takes no path that is not UTF-8", hint="rename it, or choose another")
         prepared = prepare(request, artifact, checkpoint, workspace.root, progress=progress)
         remember(workspace, prepared.setup.source, checkpoint.path)
     folder.check(prepared.setup)

@@ -35,6 +35,7 @@ def test_records_that_trl_could_not_take(tmp_path: Path, records: list[dict[str,
         ("packing", "no"), ("weight_decay", "x"), ("logging_steps", None), ("warmup_steps", True),
         ("dataset_num_proc", 1.5), ("max_steps", 0), ("optim", "adafactor"), ("num_train_epochs", 1), ("seed", -1),
         ("warmup_step", 3), ("output_dir", "x"), ("run_name", date(2026, 1, 2)), ("learning_rate", "1e400"),
+        ("max_length", 0), ("dataloader_num_workers", -1), ("optim_args", "eps=1"),
     ],
 )  # fmt: skip
 def test_keys_and_values_that_cannot_be_set(key: str, value: object) -> None:
