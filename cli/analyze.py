@@ -30,8 +30,8 @@ METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "proj
     """,
 )
 @click.argument("operands", nargs=-1, metavar="[REF | SOURCE CHECKPOINT...]")
-@click.option("--source", help="Source checkpoint of the artifact [where this machine has seen it].")
-@click.option("--target", help="Target checkpoint [made from the source and the delta].")
+@click.option("--source", metavar="CKPT", help="Source checkpoint of the artifact [where this machine has seen it].")
+@click.option("--target", metavar="CKPT", help="Target checkpoint [made from the source and the delta].")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the result [<name>-analysis].")
 @click.option("--trajectory", is_flag=True, help="Measure one run over its checkpoints, or a pattern.")
 @click.option("--by", type=click.Choice(GROUPS), help="Show figures per group too.")

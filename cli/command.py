@@ -17,6 +17,7 @@ from maskreg.workspace import verbs
 
 from .next_step import ARGUMENTS
 from .output import Output
+from .values import TEXT
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -135,6 +136,9 @@ class Command(_WithExample):
         super().__init__(*args, **kwargs)
         self.params.extend(_shared_options())
         for param in self.params:
+            # A path can be any bytes.
+            if param.type is click.STRING and not any(word in (param.metavar or "") for word in _PATHS):
+                param.type = TEXT
             # These complete themselves.
             if not isinstance(param.type, click.Choice | click.Path):
                 param.shell_complete = partial(offer, param)  # type: ignore[method-assign]

@@ -11,7 +11,7 @@ import click
 
 from maskreg.digest import Digest
 from maskreg.errors import BadRefError
-from maskreg.ref import Ref, is_pattern, parse_artifact
+from maskreg.ref import Ref, is_pattern, is_utf8, parse_artifact
 from maskreg.settings.file import parse_duration
 
 from .output import Output
@@ -36,6 +36,12 @@ class Parsed(click.ParamType):  # type: ignore[type-arg] # generic in newer vers
             raise
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+def _text(text: str) -> str:
+    if not is_utf8(text):
+        raise ValueError(f"{text!r} is not text in UTF-8")
+    return text
 
 
 def _name(text: str) -> Ref:
@@ -148,6 +154,7 @@ class OutType(click.Path):
         return super().convert(value, param, ctx)
 
 
+TEXT = Parsed("text", _text)
 REF = Parsed("ref", parse_artifact)
 REFS = Parsed("refs", lambda text: text if is_pattern(text) else parse_artifact(text))
 NAME = Parsed("name", _name)

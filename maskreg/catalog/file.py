@@ -128,7 +128,7 @@ def sqlite_uri(path: Path) -> str:
     any locking. While a writer is at work that would be wrong: the newest rows can still be in ``-wal``, or
     ``-journal`` can hold pages to roll back. Then the file is opened ``mode=ro``, which uses the writer's files.
     """
-    name = "file:" + quote(str(path))
+    name = "file:" + quote(os.fsencode(path))
     if writable(path):
         return f"{name}?mode=rwc"
     beside = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")]

@@ -30,7 +30,7 @@ def test_an_analysis_is_told_kept_and_found_again(run: Run, artifact: str, pair:
     assert "analyzed before" in back.err
     assert back.out == done.out
     told = run("analyze", "toy-opd:v1", *QUICK, "--seed", "2", status=66).err
-    assert "--seed 2 --source SOURCE" in told
+    assert "--seed 2 --source CKPT" in told
 
 
 def test_masters_are_measured_every_time(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
