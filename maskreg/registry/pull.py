@@ -115,7 +115,7 @@ def _fetch(
     fetched = _Fetched(remote.store, store, digest, progress)
     local.ensure_uuid()
     is_fixed = resolved.entry is not None and resolved.entry.immutable
-    with Settling(store, digest, data, needed, lambda: fetched.bring(needed, jobs)):
+    with Settling(store, digest, data, needed, lambda: fetched.bring(needed, jobs), progress):
         if not (note or (head and head.digest == digest and not _set_by(head, origin))):
             mine = "" if head is None or head.deleted else head.card.readme
             card = replace(resolved.card, readme=newer_readme(remote, mine, resolved.entry))
@@ -161,7 +161,7 @@ def bring(
         local.ensure_uuid()
         bring_it = partial(fetched.bring, needed, jobs)
         # It gets no name, so there is no second look.
-        Settling(store, digest, data, needed, bring_it).make_whole()
+        Settling(store, digest, data, needed, bring_it, progress).make_whole()
         size = fetched.bytes
     artifact = local.artifact(digest)
     for part in parts:

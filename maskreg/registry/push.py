@@ -107,7 +107,7 @@ def push(
     # The mark goes with the tag, and not to another one, such as latest.
     is_fixed = resolved.entry is not None and resolved.entry.immutable and remote_ref.tag == ref.tag
     before = after.digest if after is not None else None
-    with Settling(remote.store, digest, data, needed, lambda: sent.bring(needed, jobs)):
+    with Settling(remote.store, digest, data, needed, lambda: sent.bring(needed, jobs), progress):
         track(local, remote, remote_ref, digest, before or digest)
         card = replace(resolved.card, readme=newer_readme(remote, resolved.card.readme, after))
         entry = remote.append(remote_ref, digest, card=card, after=after, action="push", immutable=is_fixed or None)

@@ -81,6 +81,7 @@ from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_
 from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.disk import is_alive
 from maskreg.errors import DataError, MaskregError, NotAllowedError, NotFoundError, TryAgainError
+from maskreg.progress import SILENT, Progress
 from maskreg.store.base import Store
 from maskreg.store.chain import ASK, looks, not_listed
 
@@ -113,9 +114,11 @@ class Settling:
         manifest: bytes,
         needed: Collection[Object],
         bring: Callable[[], None],
+        progress: Progress = SILENT,
     ) -> None:
         """Nothing is written yet."""
         self._store, self._digest, self._manifest, self._bring = store, digest, manifest, bring
+        self._progress = progress
         self._sizes = {MANIFEST: len(manifest), **{entry.key: entry.size for entry in needed}}
         self._deadline = time.monotonic() + PATIENCE_S
         # One iterator for both ends of the block: leaving it has the rounds that entering left.
@@ -125,7 +128,7 @@ class Settling:
     def make_whole(self) -> None:
         """Bring what is missing, and wait for collections that look at the artifact."""
         for _ in self._rounds:
-            if _wait_for_markers(self._store, self._digest, self._deadline):
+            if _wait_for_markers(self._store, self._digest, self._deadline, self._progress):
                 self._has_seen_marker = True
             self._bring()
             self._renew()
@@ -213,7 +216,7 @@ def _keeps_disappearing(store: Store, digest: Digest, *, marked: bool) -> TryAga
     return TryAgainError(f"{fault}, and no garbage collection has marked them: {other}", hint=ASK, marked=False)
 
 
-def _wait_for_markers(store: Store, digest: Digest, deadline: float) -> bool:
+def _wait_for_markers(store: Store, digest: Digest, deadline: float, progress: Progress) -> bool:
     # Whether there was a marker.
     waited = False
     while markers := [info.key for info in store.list(marker_prefix(digest))]:
@@ -225,6 +228,7 @@ def _wait_for_markers(store: Store, digest: Digest, deadline: float) -> bool:
             raise _undecided(store, digest, alive)
         waited = True
         if alive:
+            progress.start(" by ".join(filter(None, ("wait for a garbage collection", alive[0].who))), 0)
             time.sleep(min(_POLL_S, left))
     return waited
 
