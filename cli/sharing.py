@@ -37,6 +37,9 @@ from .values import REF, Parsed
 def pull(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], only: str | None, **options: Any) -> None:
     """Bring artifacts into the local registry, or find them there.
 
+    What is there is hashed, and fetched again where it is damaged. Without a remote to ask, only its presence and
+    sizes are checked; `maskreg verify` hashes it.
+
     When stdout is not a terminal, or with --json, prints one JSON record for each artifact and an end record that
     says whether all went well: the input of `maskreg apply`. Into a pipe it fetches only what `apply` reads:
     the delta without the mask, where there is a delta. A command that needs the mask later fetches it.
