@@ -69,7 +69,10 @@ def show(output: Output, /, id: str, remote: str | None, wait: bool) -> None:
         tell_done(output, wait_for(output, space, job))
         return
     output.answer(job)
-    _describe(output, job)
+    if output.quiet:
+        output.data(job.id)
+    else:
+        _describe(output, job)
 
 
 @command.command(example="maskreg jobs cancel 4be0c1d2e3f40516 --on lab")

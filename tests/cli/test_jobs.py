@@ -54,6 +54,7 @@ def test_a_job_is_left_followed_and_canceled(site: Site, run: Run, monkeypatch: 
     assert run("jobs", "list", "--on", "lab", "-q", "--state", "queued", "--project", "team").out == f"{job.id}\n"
     run("jobs", "cancel", job.id, "--on", "lab")
     assert run("jobs", "show", job.id, "--on", "lab", "--json").json["canceled_by"] == "ada"
+    assert run("jobs", "show", job.id, "--on", "lab", "-q").out == f"{job.id}\n"
     assert not (site.outputs / "team").exists()
 
 
