@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -43,10 +44,11 @@ def test_doctor_names_the_kernels_in_use(ada: maskreg.Workspace, monkeypatch: py
 
 def test_findings(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     findings = {finding.what: finding for finding in maskreg.doctor(workspace=ada)}
-    assert list(findings) == [
-        *("version", "kernels", "configuration", "registry", "permissions", "catalog", "disk", "remote team")
-    ]
+    names = "version", "kernels", "configuration", "registry", "permissions", "catalog", "disk", "remote team"
+    assert tuple(findings) == names
     assert {finding.status for finding in findings.values()} <= {"ok", "note"}
+    (ada.root / "staging" / f"{platform.node()}-{2**22 + 1}-abc").write_bytes(b"12345")
+    assert {f.what: f.error.facts for f in maskreg.doctor(workspace=ada) if f.error}["leftovers"] == {"leftovers": 1}
     stale = maskreg.doctor(lab.folder, workspace=ada)[-1]
     assert (stale.what, stale.status) == ("unfinished work", "ok")
     (manifest,) = (ada.root / "artifacts").rglob("manifest.json")

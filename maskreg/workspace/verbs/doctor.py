@@ -6,6 +6,7 @@ import shlex
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ from maskreg.disk import free_bytes, is_read_only, nearest_existing, remove_draf
 from maskreg.errors import MaskregError
 from maskreg.native import library
 from maskreg.registry import Registry
+from maskreg.registry.debris import LOCAL, sweep
 from maskreg.result import Result
 from maskreg.settings import Remote
 from maskreg.version import __version__
@@ -72,6 +74,8 @@ def findings(workspace: Workspace, directory: str | Path | None = None) -> Itera
     yield _checked("registry", lambda: _registry(workspace))
     if settings.home.is_dir():
         yield _permissions(settings.home)
+        if not is_read_only(settings.home):
+            yield from _leftovers(settings.home)
     yield _checked("catalog", lambda: _catalog(workspace))
     yield _disk(settings.home)
     for remote in settings.remotes.values():
@@ -110,6 +114,13 @@ def _permissions(home: Path) -> Finding:
             step = MaskregError(detail, hint=f"chmod {change} {shlex.quote(str(home))}")
             return Finding("permissions", status, detail, step)
     return Finding("permissions", "ok", f"only its owner can read {home}")
+
+
+def _leftovers(home: Path) -> Iterator[Finding]:
+    files, size = sweep(home, LOCAL, timedelta(), dry_run=True)
+    if files:
+        detail = f"{counted(files, 'file')} of interrupted work, {human_bytes(size)}, in {home}"
+        yield Finding("leftovers", "note", detail, MaskregError(detail, leftovers=files))
 
 
 def _names(subject: str, registry: Registry, summary: str) -> Finding:
