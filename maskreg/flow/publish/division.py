@@ -46,8 +46,10 @@ class Block(NamedTuple):
 
     def positions(self, rank: int, numbers: Positions) -> Positions:
         """Where coordinates of a process lie in the block, by their numbers among those that it holds of the block."""
-        coordinates = self.runs[rank].coordinates(numbers.astype(np.int64) + self.taken[rank].start)
-        return (coordinates - self.start).astype(np.uint32)
+        runs, first = self.runs[rank], self.taken[rank].start
+        if runs.starts.size == 1:
+            return numbers + np.uint32(int(runs.starts[0]) + first - self.start)
+        return (runs.coordinates(numbers.astype(np.int64) + first) - self.start).astype(np.uint32)
 
     @property
     def key(self) -> tuple[str, int]:
