@@ -172,6 +172,7 @@ def histogram(
     # The field below, and sliders where there is a script, say the same to a keyboard and to a screen reader.
     return Markup(
         '<svg class="histogram" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
+        '<div class="sliders"></div>'
         '<span class="ends" data-typed="{}" data-shown="{}"><span>{}</span><span>{}</span></span>'
     ).format(BARS, _TALL, Markup().join(bars), "|".join(typed), "|".join(shown), shown[0], shown[-1])
 

@@ -44,7 +44,7 @@ function sliding(part) {
       return slider;
     });
     const say = () => sides.forEach(slider => slider.setAttribute("aria-valuetext", shown[slider.value]));
-    const box = Object.assign(document.createElement("div"), { className: "sliders" });
+    const box = ends.previousElementSibling;
     box.addEventListener("input", ({ target }) => {
       // At least one bar stays between them: one pushes the other.
       const from = target === sides[0] ? Math.min(target.value, last - 1) : Math.min(sides[0].value, Math.max(target.value - 1, 0));
@@ -55,7 +55,6 @@ function sliding(part) {
     });
     box.addEventListener("change", () => field.form.requestSubmit());
     box.append(...sides);
-    ends.before(box);
     say();
   }
 }
@@ -67,7 +66,6 @@ function replace(part, now) {
   now.querySelector(".facets")?.toggleAttribute("open", !folded);
   sliding(now);
   (document.getElementById(id) ?? [...now.querySelectorAll("a")].find(link => link.href === href))?.focus();
-  copying(now);
   ticking();
 }
 
@@ -101,27 +99,21 @@ function ticking() {
 ticking();
 
 // Lines to copy, and buttons that copy what they hold.
-function copies(button, text) {
-  const label = button.textContent;
-  button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = label; }, 2000);
-  });
-}
-function copying(part) {
-  if (!navigator.clipboard) return;
-  for (const box of part.querySelectorAll(".copied")) {
-    const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy" });
-    copies(button, box.querySelector("code").textContent);
-    box.append(button);
+document.addEventListener("click", async ({ target: button }) => {
+  if (!button.matches(".copied button, [data-copy]")) return;
+  const text = button.dataset.copy ?? button.previousElementSibling.textContent;
+  if (navigator.clipboard) await navigator.clipboard.writeText(text);
+  else {
+    // Without TLS there is no clipboard, but what an event says is copied.
+    const say = event => { event.clipboardData.setData("text/plain", text); event.preventDefault(); };
+    document.addEventListener("copy", say, { once: true });
+    document.execCommand("copy");
   }
-  for (const button of part.querySelectorAll("[data-copy]")) {
-    copies(button, button.dataset.copy);
-    button.hidden = false;
-  }
-}
-copying(document);
+  const label = button.dataset.label ??= button.textContent;
+  button.style.minWidth = `${button.offsetWidth}px`;
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = label; }, 2000);
+});
 
 // A part that changes by itself is fetched again, for as long as it says so.
 async function again(part) {
