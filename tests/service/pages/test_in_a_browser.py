@@ -48,12 +48,34 @@ def unguarded(browser: Any, served: str) -> Iterator[Opened]:
         yield view
 
 
-def visit(view: Opened, address: str) -> None:
+def visit(view: Opened, address: str, until: str = "load") -> None:
     is_for_admins = re.search("/(settings|activity|jobs)|/readme$", address)
     view.page.set_extra_http_headers(headers(ADMIN) if is_for_admins else {})
     view.said.clear()
     view.asked.clear()
-    view.page.goto(address)
+    view.page.goto(address, wait_until=until)
+
+
+PAINTED = "new Promise(done => new PerformanceObserver(() => done()).observe({type: 'paint', buffered: true}))"
+
+SHIFTS = """new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => {
+  const observer = new PerformanceObserver(() => {});
+  observer.observe({type: "layout-shift", buffered: true});
+  done(observer.takeRecords().filter(shift => !shift.hadRecentInput).map(shift => (
+    [shift.value, ...shift.sources.map(({node}) => node?.outerHTML?.slice(0, 80))])));
+})))"""
+"""What has moved on a page, and how far."""
+
+
+def visit_slowly(view: Opened, address: str) -> None:
+    """Visit a page whose script comes after the first paint."""
+    held: list[Any] = []
+    view.page.route("**/site.js", lambda route: held.append(route))
+    visit(view, address, "commit")
+    view.page.evaluate(PAINTED)
+    held.pop().continue_()
+    view.page.wait_for_load_state()
+    view.page.unroute("**/site.js")
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -68,9 +90,10 @@ def test_every_reader_can_use_them(window: Opened, unguarded: Opened, served: st
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         assert [pair for pair in page.evaluate(CONTRASTS) if pair[0] < 4.5] == []
-    visit(window, f"{served}{path}")
-    for width in (360, 768, 1280):
+    for width in (360, 768, 1440):
         window.page.set_viewport_size({"width": width, "height": 800})
+        visit_slowly(window, f"{served}{path}")
+        assert window.page.evaluate(SHIFTS) == []
         assert window.page.evaluate("document.documentElement.scrollWidth") <= width
     assert all(address.startswith(served) for address in window.asked)
     # A refused page is an error to the browser too; nothing else must be.
@@ -194,6 +217,7 @@ def test_a_job_is_followed_to_its_end(site: Site, browser: Any) -> None:
         site.queue.report(claim, JobProgress("patch", 1 << 20, 4 << 20), ["10:00:00 <b>patch"])
         expect(view.page.get_by_text("10:00:00 <b>patch")).to_be_visible()
         expect(view.page.get_by_role("progressbar")).to_have_attribute("value", str(1 << 20))
+        assert view.page.evaluate(SHIFTS) == []
         view.page.set_viewport_size({"width": 360, "height": 800})
         assert view.page.evaluate("document.documentElement.scrollWidth") <= 360
         view.page.get_by_role("button", name="Cancel").click()
