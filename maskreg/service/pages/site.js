@@ -101,7 +101,7 @@ ticking();
 // Lines to copy, and buttons that copy what they hold.
 document.addEventListener("click", async ({ target: button }) => {
   if (!button.matches(".copied button, [data-copy]")) return;
-  const text = button.dataset.copy ?? button.previousElementSibling.textContent;
+  const text = button.dataset.copy ?? button.nextElementSibling.textContent;
   if (navigator.clipboard) await navigator.clipboard.writeText(text);
   else {
     // Without TLS there is no clipboard, but what an event says is copied.
