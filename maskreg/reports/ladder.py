@@ -15,17 +15,14 @@ picture fits every screen, and letters keep their size.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
 from markupsafe import Markup
 
 from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.excess import Z95
 from maskreg.analysis.verdict import deciding, explained_share, null_label
-from maskreg.reports.theme import FONTS, Theme
 from maskreg.words import percent
 
 NOTE = (
@@ -34,7 +31,7 @@ NOTE = (
 )
 """What is to be read in a ladder."""
 
-_TOP, _RUNG, _WIDTH = 26, 38, 760
+_TOP, _RUNG = 26, 38
 _INSET = 3
 
 _LADDER = Markup(
@@ -95,7 +92,7 @@ def ladder(pair: PairOverlap) -> Markup:
     if not steps:
         return Markup()
     observed, bottom = counts.both / counts.most, _TOP + _RUNG * len(steps)
-    low, high = _ends([observed, *(place for rung in steps for place in (rung.low, rung.high, rung.explained))])
+    low, high = ends_of(steps, observed)
 
     def x(share: float) -> str:
         return f"{_INSET + (100 - 2 * _INSET) * (share - low) / (high - low):.2f}%"
@@ -110,24 +107,15 @@ def ladder(pair: PairOverlap) -> Markup:
     return _LADDER.format(bottom + 26, label, Markup().join(parts), x(observed), anchor, seen)
 
 
-def document(drawn: Markup, theme: Theme) -> str:
-    """An element of a page as a file of its own, in the colors of a theme. Its class names its style sheet."""
-    kind = str(drawn).split('"', 2)[1]
-    style = files("maskreg.reports").joinpath(f"{kind}.css").read_text(encoding="utf-8")
-    style = re.sub(r"var\(--(\w+)\)", lambda name: str(getattr(theme, name[1])), style)
-    fonts = ", ".join(FONTS)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" font-family="{fonts}" class="{kind}" width="{_WIDTH}"'
-    ground = f'<style>{style}</style><rect width="100%" height="100%" fill="{theme.ground}"/>'
-    return str(drawn).replace(f'<svg class="{kind}" width="100%"', head, 1).replace(">", f">{ground}", 1) + "\n"
-
-
 def _drawn(rung: Rung, top: int, x: Callable[[float], str]) -> Markup:
     places = {name: x(getattr(rung, name)) for name in ("share", "low", "high", "explained")}
     texts = {"name": null_label(rung.null), "figure": percent(rung.share)}
     return _STEP.format(_DECIDES if rung.decides else "", y=top + 26, name_y=top + 15, **texts, **places)
 
 
-def _ends(places: Sequence[float]) -> tuple[float, float]:
+def ends_of(steps: Sequence[Rung], observed: float) -> tuple[float, float]:
+    """Where the axis begins and ends."""
+    places = [observed, *(place for rung in steps for place in (rung.low, rung.high, rung.explained))]
     low, high = min(places), max(places)
     room = max(high - low, 1e-3)
     # The maximum is shown where it does not press all else together.

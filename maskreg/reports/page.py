@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
-from maskreg.analysis.comparison import ConsensusPicture
+from maskreg.analysis.comparison import ConsensusPicture, Intersection, PairOverlap
 from maskreg.analysis.coverage import PRESETS
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.verdict import RULE
@@ -23,12 +23,13 @@ from maskreg.reports.curve import curve, growth, spectra
 from maskreg.reports.findings import Findings
 from maskreg.reports.geometry import STABLE, Summary
 from maskreg.reports.heat import consensus_heat, headroom_map, heat_map
-from maskreg.reports.ladder import NOTE, document, ladder
+from maskreg.reports.ladder import NOTE, ladder, rungs
 from maskreg.reports.modules import Grid
-from maskreg.reports.pictures import Element, Plot, inline, svg
+from maskreg.reports.pictures import Plot, inline, svg
+from maskreg.reports.shared import intersections, overlap
 from maskreg.reports.templates import Definitions, render
 from maskreg.reports.theme import DARK, LIGHT
-from maskreg.reports.upset import upset
+from maskreg.reports.upset import TITLE, upset
 from maskreg.words import counted, percent
 
 MOST_OUTSIDE = 30
@@ -36,19 +37,6 @@ MOST_OUTSIDE = 30
 
 MOST_LADDERS = 8
 """Maximum number of masks whose overlap is drawn."""
-
-
-def elements_of(findings: Findings) -> dict[str, Element]:
-    """What is drawn in the page's own type: every overlap as a ladder, and intersections, by name; none empty."""
-    others, crossed = findings.others, findings.intersections
-    drawn = [
-        Element(f"overlap-{n}", ladder(each.overlap), tables.overlap_numbers(each.overlap))
-        for n, each in enumerate(others[:MOST_LADDERS], start=1)
-    ]
-    if crossed and findings.matrix:
-        numbers = tables.intersection_numbers(findings.matrix.names, crossed)
-        drawn.append(Element("intersections", upset(crossed), numbers))
-    return {each.name: each for each in drawn if each.drawn}
 
 
 def plots_of(findings: Findings) -> dict[str, Plot]:
@@ -73,7 +61,24 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
         alt = "Density, norm, stable rank and similarity to the final update over the checkpoints of the run."
         draw, numbers = partial(growth, findings.trajectory), tables.growth_numbers(findings.trajectory)
         plots.append(Plot("trajectory", "Growth of the update", alt, draw, numbers))
+    for number, other in enumerate(findings.others[:MOST_LADDERS], start=1):
+        if rungs(other.overlap):
+            plots.append(overlap_plot(number, other.overlap))
+    if findings.matrix is not None and upset(findings.intersections):
+        plots.append(intersections_plot(findings.matrix.names, findings.intersections))
     return {plot.name: plot for plot in plots}
+
+
+def overlap_plot(number: int, pair: PairOverlap) -> Plot:
+    """The ladder of the ``number``-th other mask."""
+    title, numbers = "Share of the smaller mask that lies in both", tables.overlap_numbers(pair)
+    return Plot(f"overlap-{number}", title, "", partial(overlap, pair), numbers, ladder(pair))
+
+
+def intersections_plot(names: Sequence[str], found: Sequence[Intersection]) -> Plot:
+    """What three to six masks share."""
+    numbers = tables.intersection_numbers(names, found)
+    return Plot("intersections", TITLE, "", partial(intersections, found), numbers, upset(found))
 
 
 def density_plot(grid: Grid) -> Plot:
@@ -128,10 +133,6 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
         rule=RULE,
         contents=_contents(findings, plots),
         plots={name: _drawn(plot) for name, plot in plots.items()},
-        elements={
-            name: (each.drawn, address("image/svg+xml", document(each.drawn, LIGHT).encode()))
-            for name, each in elements_of(findings).items()
-        },
         note=NOTE,
         pairs=[(other.name, other.overlap) for other in findings.others],
         notes=list(dict.fromkeys(note for other in findings.others for note in other.overlap.notes)),

@@ -13,24 +13,10 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from maskreg.disk import creating, filling, replacing
-from maskreg.reports.ladder import document
 from maskreg.reports.numbers import Numbers
 from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Size, Theme, colored, style
 
 PNG_DPI = 200
-
-
-@dataclass(frozen=True)
-class Element:
-    """A picture in the page's own type, which is SVG and nothing else.
-
-    Attributes:
-        name: file name without suffix.
-    """
-
-    name: str
-    drawn: Markup
-    numbers: Numbers
 
 
 @dataclass(frozen=True)
@@ -39,6 +25,7 @@ class Plot:
 
     Attributes:
         name: file name without suffix, and identifier in the page.
+        element: what a page shows instead, in its own type.
     """
 
     name: str
@@ -46,6 +33,7 @@ class Plot:
     alt: str
     draw: Callable[[Theme, Size], Figure]
     numbers: Numbers
+    element: Markup | None = None
     _documents: dict[tuple[Theme, Size], str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
@@ -76,23 +64,18 @@ def png(plot: Plot, theme: Theme) -> bytes:
     return buffer.getvalue()
 
 
-def writers(figure: Plot | Element) -> dict[str, Callable[[Theme], bytes]]:
-    """What makes a figure in each of its formats, which are some of ``FORMATS``."""
-    tables: dict[str, Callable[[Theme], bytes]] = {
-        "csv": lambda _: figure.numbers.csv().encode(),
-        "tex": lambda _: figure.numbers.latex().encode(),
-    }
-    if isinstance(figure, Element):
-        return {"svg": lambda theme: document(figure.drawn, theme).encode(), **tables}
+def writers(figure: Plot) -> dict[str, Callable[[Theme], bytes]]:
+    """What makes a figure in each of ``FORMATS``."""
     return {
         "svg": lambda theme: svg(figure, theme).encode(),
         "png": lambda theme: png(figure, theme),
         "pdf": lambda _: pdf(figure),
-        **tables,
+        "csv": lambda _: figure.numbers.csv().encode(),
+        "tex": lambda _: figure.numbers.latex().encode(),
     }
 
 
-def export(figures: Iterable[Plot | Element], folder: Path) -> list[Path]:
+def export(figures: Iterable[Plot], folder: Path) -> list[Path]:
     """Write every figure to a folder in all its formats, SVG and PNG light and dark.
 
     Returns:
@@ -119,7 +102,7 @@ def inline(plot: Plot) -> str:
 
     They have no prologue, prefixed identifiers, and a label for screen readers.
     """
-    return "\n".join(_element(plot, size) for size in SIZES)
+    return plot.element or "\n".join(_element(plot, size) for size in SIZES)
 
 
 _FONT = re.compile(r"font-family: [^;]*; ")

@@ -69,15 +69,19 @@ def sizes_of(intersections: Sequence[Intersection]) -> list[int]:
     return [sum(each.coordinates for each in intersections if mask in each.masks) for mask in masks]
 
 
+def bars_of(intersections: Sequence[Intersection]) -> list[Intersection]:
+    """The largest intersections, and what is left as one that names no mask."""
+    rest = intersections[MOST_BARS:]
+    # Without what would be by chance: of so many, it would dwarf the bars.
+    left = [Intersection((), sum(each.coordinates for each in rest), 0.0)] if rest else []
+    return [*intersections[:MOST_BARS], *left]
+
+
 def upset(intersections: Sequence[Intersection]) -> Markup:
     """The picture as an element of a page whose style includes ``upset.css``; empty for empty masks."""
-    union, rest = sum(each.coordinates for each in intersections), intersections[MOST_BARS:]
+    union, bars = sum(each.coordinates for each in intersections), bars_of(intersections)
     if not union:
         return Markup()
-    bars = [*intersections[:MOST_BARS]]
-    if rest:
-        # Without a line: what so many would share by chance would dwarf the bars.
-        bars.append(Intersection((), sum(each.coordinates for each in rest), 0.0))
     masks, sizes = len(intersections).bit_length(), sizes_of(intersections)
     parts = [_size(mask, size / union, size / max(sizes)) for mask, size in enumerate(sizes)]
     parts += _columns(bars, masks, union)

@@ -25,7 +25,8 @@ def test_from_two_names_to_a_page(run: Run, pair: tuple[Path, Path], tmp_path: P
     assert done["intersections"] == run("compare", REF, "two", "either", "--json").json["intersections"]
     assert sorted(done["plots"]) == sorted(str(path) for path in plots.iterdir())
     assert len(done["plots"]) > 12
-    assert (plots / "density.pdf").read_bytes().startswith(b"%PDF-")
+    for name in ("density", "overlap-1", "intersections"):
+        assert (plots / f"{name}.pdf").read_bytes().startswith(b"%PDF-")
     # The source was found where extract had seen it.
     assert "rounding" in page.read_text()
     # An analysis is found by its name if it is of the mask.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from maskreg.analysis.papers import TableBeside
     from maskreg.digest import Digest
     from maskreg.reports.findings import Findings
-    from maskreg.reports.pictures import Element, Plot
+    from maskreg.reports.pictures import Plot
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,11 @@ def report(
         plots: a folder for every figure in all its formats, SVG and PNG light and dark.
         figure: the one figure to write, instead of the page; the name of its files among ``plots``.
         format: of the figure: ``svg``, ``png``, ``pdf``, or its numbers as ``csv`` or ``tex``. By default the suffix of
-            ``out``. What masks share is drawn as SVG alone.
+            ``out``.
     """
     from maskreg.reports import FORMATS
     from maskreg.reports.findings import gather
-    from maskreg.reports.page import elements_of, page, plots_of
+    from maskreg.reports.page import page, plots_of
     from maskreg.reports.pictures import export
     from maskreg.reports.theme import require_libraries
 
@@ -141,26 +141,22 @@ def report(
                     counts = gather(mask, others, checkpoint, spec, progress=progress)
             findings = replace(counts, **shown)
             progress.start("draw the plots", 0)
-            drawn = plots_of(findings)
-            figures: dict[str, Plot | Element] = {**drawn, **elements_of(findings)}
-            written = _file(figures, figure, format) if figure else page(findings, __version__, drawn).encode()
+            figures = plots_of(findings)
+            written = _file(figures, figure, format) if figure else page(findings, __version__, figures).encode()
             file.write(written)
             # Before the page appears: a folder that cannot be written leaves no page either.
             exported = export(figures.values(), Path(plots)) if plots else []
     return _result(findings, Path(out), exported)
 
 
-def _file(figures: Mapping[str, Plot | Element], name: str, format: str) -> bytes:
+def _file(figures: Mapping[str, Plot], name: str, format: str) -> bytes:
     """One figure as a file."""
     from maskreg.reports.pictures import writers
     from maskreg.reports.theme import LIGHT
 
     if name not in figures:
         raise UsageError(f"this report has no figure {name!r}", hint=f"choose {', '.join(figures)}")
-    writing = writers(figures[name])
-    if format not in writing:
-        raise UsageError(f"{name} cannot be {format}", hint=f"choose {', '.join(writing)}")
-    return writing[format](LIGHT)
+    return writers(figures[name])[format](LIGHT)
 
 
 def _result(findings: Findings, path: Path, plots: Sequence[Path]) -> Report:
