@@ -40,7 +40,7 @@ from .values import FILE, OUT, PAPER, REF, REFS, selecting
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules or tensors.")
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--require-source", is_flag=True, help="Fail if the source is not found, instead of leaving figures out.")
-@click.option("--force", is_flag=True, help="Replace an existing page.")
+@click.option("--force", is_flag=True, help="Replace an existing page, and figures.")
 @click.pass_obj
 def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any) -> None:
     """Write one self-contained page about a mask, or one of its figures.

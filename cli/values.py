@@ -144,9 +144,11 @@ class OutType(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse an empty path, which would otherwise mean the current directory, and URLs."""
+        """Refuse an empty path, which would otherwise mean the current directory, ``-`` and URLs."""
         if value == "":
             self.fail("a path must not be empty", param, ctx)
+        if value == "-":
+            self.fail("outputs are not written to stdout; a file of this name is ./-", param, ctx)
         if isinstance(value, str):
             from maskreg.disk import refuse_url
 

@@ -45,6 +45,9 @@ def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Pat
     run("report", REF, "-o", page, "--plots", pair[0] / "config.json", status=73)
     run("report", REF, "-o", page.with_suffix(".pdf"), status=2)
     run("report", REF, "--figure", "density", "-o", page, status=2)
+    run("report", REF, "--figure", "", "-o", page.with_suffix(".svg"), status=2)
+    run("report", REF, "-o", "-", status=2)
+    run("report", REF, "-o", page, "--plots", pair[0], status=73)
     assert list(folder.iterdir()) == []
 
 

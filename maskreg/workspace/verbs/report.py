@@ -108,22 +108,20 @@ def report(
     from maskreg.reports.theme import require_libraries
 
     require_libraries()
-    if format and not figure:
+    if format and figure is None:
         raise UsageError("a format is for a figure; the page is HTML", options={"figure": None})
     format = format or Path(out).suffix.lower()[1:]
-    if figure and format not in FORMATS:
+    if figure is not None and format not in FORMATS:
         fault = f"a figure cannot be {format}" if format else f"{out}: the format of the figure is missing"
         raise UsageError(fault, hint=f"choose {', '.join(FORMATS)}")
-    if not figure and format not in ("", "html", "htm"):
+    if figure is None and format not in ("", "html", "htm"):
         page_name = Path(out).with_suffix(".html")
         raise UsageError(
             f"{out}: a report is a page of HTML, not {format}",
             hint=f"name the figure that is to be {format}, or write {page_name} without a format",
         )
-    if plots and Path(plots).absolute() == Path(out).absolute():
-        raise UsageError(f"{plots} is the page already", hint="give the plots a folder of their own")
-    if plots and Path(plots).is_file():
-        raise OutputExistsError(plots, reason="and is not a folder", hint=f"write {Path(plots).with_suffix('')}-plots")
+    if plots:
+        _check_folder(Path(plots), Path(out), force=force)
     counted, measured = split_options(options, MaskOptions, ReportOptions)
     spec, find = spec_and_source(cast("MaskOptions", counted))
     with opened(workspace) as space:
@@ -142,11 +140,23 @@ def report(
             findings = replace(counts, **shown)
             progress.start("draw the plots", 0)
             figures = plots_of(findings)
-            written = _file(figures, figure, format) if figure else page(findings, __version__, figures).encode()
+            if figure is None:
+                written = page(findings, __version__, figures).encode()
+            else:
+                written = _file(figures, figure, format)
             file.write(written)
             # Before the page appears: a folder that cannot be written leaves no page either.
             exported = export(figures.values(), Path(plots)) if plots else []
     return _result(findings, Path(out), exported)
+
+
+def _check_folder(plots: Path, out: Path, *, force: bool) -> None:
+    if plots.absolute() == out.absolute():
+        raise UsageError(f"{plots} is the page already", hint="give the plots a folder of their own")
+    if plots.is_file():
+        raise OutputExistsError(plots, reason="and is not a folder", hint=f"write {plots.with_suffix('')}-plots")
+    if not force and plots.is_dir() and any(plots.iterdir()):
+        raise OutputExistsError(plots)
 
 
 def _file(figures: Mapping[str, Plot], name: str, format: str) -> bytes:
