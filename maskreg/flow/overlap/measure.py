@@ -153,7 +153,7 @@ def _tile_counts(
     """The counts of every tensor by tile: its spans, added up."""
     tile: SpanCounts | None = None
     grids: tuple[Grid, ...] = ()
-    with closing(ordered(counter, spans, jobs=jobs, in_flight=jobs + _WAITING, size=numel_of)) as results:
+    with closing(ordered(counter, spans, jobs=jobs, in_flight=jobs + _WAITING, size=_work_of)) as results:
         for counts in results:
             span = counts.span
             progress.advance(counter.nbytes(span))
@@ -167,6 +167,11 @@ def _tile_counts(
                 tile, grids = None, ()
             if span.ends_tensor:
                 counter.reader.forget(span.rows[0].name)
+
+
+def _work_of(span: SharedSpan) -> int:
+    """Coordinates that are counted; each pair has counts of its own, so that of many pairs few tensors wait."""
+    return numel_of(span) * len(span.tile.pairs)
 
 
 class _Totals:
