@@ -162,7 +162,7 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
     },
     errors.BadRefError: {"digits": "maskreg list -q", "not_a_name": "maskreg list"},
     errors.UsageError: {
-        "unnamed": "maskreg tag {unnamed} {name}",
+        "unnamed": "maskreg tag {unnamed} {name}{on}",
         "names": "maskreg list {names}{on}",
         "digits": "maskreg list {digits}{on}",
         "not_a_token": "maskreg token create --project PROJECT --role reader",

@@ -100,7 +100,8 @@ def _print_plan(output: Output, plan: dict[str, Any]) -> None:
     output.data(
         f"{plan['trained']:,} of {plan['parameters']:,} parameters would be trained, {percent(plan['density'])}"
     )
-    output.data(f"{plan['steps']:,} steps, each of {counted(plan['batch_size'], 'record')}, from {plan['records']:,}")
+    steps, batch = counted(plan["steps"], "step"), counted(plan["batch_size"], "record")
+    output.data(f"{steps}, each of {batch}, from {plan['records']:,}")
 
 
 def _print_result(output: Output, result: verbs.retrain.RetrainResult) -> None:

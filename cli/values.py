@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _number(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text!r} is not a finite number")
-    return number
+    with suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    raise ValueError(f"{text!r} is not a finite number")
 
 
 def _share(text: str) -> float:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import EllipsisType
 from typing import Literal, TypeAlias
 
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError, RolledBackError, StaleError, UntrustedError, UsageError
@@ -148,9 +149,10 @@ def only_name_of(registry: Registry, digest: Digest) -> Ref:
     if len(names) == 1:
         return replace(names[0], digest=digest)
     if not names:
-        raise UsageError(
-            f"{digest.short} has no name in {registry.name}, and this needs one", unnamed=digest, name="NAME:TAG"
-        )
+        if registry.store.head(artifact_prefix(digest) + MANIFEST) is None:
+            raise NotFoundError(f"artifact {digest.short} is not in {registry.name}", remote=registry.remote_name)
+        fault = f"{digest.short} has no name in {registry.name}, and this needs one"
+        raise UsageError(fault, unnamed=digest, name="NAME:TAG", remote=registry.remote_name)
     raise UsageError(
         f"{digest.short} has {len(names)} names in {registry.name}: {', '.join(map(str, names))}; write one of them",
         names=digest.short,

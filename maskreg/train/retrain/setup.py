@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sysconfig
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ KEPT_SAVES = 2
 
 _THEIRS = (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 _PRODUCT = Path(__file__).parents[2]
+_OTHERS = (str(_PRODUCT), sysconfig.get_path("stdlib"), "<frozen ")
+"""How files begin that are no user's."""
 
 
 class Recipe(NamedTuple):
@@ -149,7 +152,7 @@ def calling(name: str, hint: str, kind: type[MaskregError] = UsageError) -> Iter
         frames = traceback.extract_tb(error.__traceback__)
         if Path(frames[-1].filename).is_relative_to(_PRODUCT):
             raise
-        users = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith(str(_PRODUCT))]
+        users = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith(_OTHERS)]
         place = f" ({users[-1].filename}, line {users[-1].lineno})" if users else ""
         told = f"{name}: {type(error).__name__}: {error}{place}"
         raise kind(told, hint=f"change {hint}", options={"debug": True}) from error
