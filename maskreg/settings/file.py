@@ -51,7 +51,11 @@ class Key:
     def choose(self, env: Mapping[str, str], file: Mapping[str, Any], path: Path) -> tuple[Any, str]:
         """The value and its origin: the environment wins over the file, that over the default."""
         if text := env.get(self.variable):
-            return self.parse(text, self.variable), self.variable
+            try:
+                return self.parse(text, self.variable), self.variable
+            except ConfigError as error:
+                error.facts, error.hint = {}, error.hint or f"unset {self.variable}, or correct it"  # not the file
+                raise
         if self.name in file:
             return self.read(file[self.name], f"{path}: {self.name}"), str(path)
         return self.default(), "default"
