@@ -221,14 +221,14 @@ def _wait_for_markers(store: Store, digest: Digest, deadline: float, progress: P
     waited = False
     while markers := [info.key for info in store.list(marker_prefix(digest))]:
         verdicts = lift_dead(store, markers)
-        alive = [verdict for verdict in verdicts.values() if not verdict.over]
+        if alive := [verdict for verdict in verdicts.values() if not verdict.over]:
+            progress.start(" by ".join(filter(None, ("wait for a garbage collection", alive[0].who))), 0)
         left = deadline - time.monotonic()
         # What was lifted is looked for again at once, but not for ever: the listing can be stale.
         if left <= 0 and (alive or waited):
             raise _undecided(store, digest, alive)
         waited = True
         if alive:
-            progress.start(" by ".join(filter(None, ("wait for a garbage collection", alive[0].who))), 0)
             time.sleep(min(_POLL_S, left))
     return waited
 

@@ -25,7 +25,7 @@ from maskreg.registry.verify import verify
 from maskreg.store import ObjectInfo, Store
 from maskreg.store.entry import NAMES
 from tests.artifact.making import pair, write
-from tests.registry.conftest import CARD, REF, new_local, over
+from tests.registry.conftest import CARD, REF, Heard, new_local, over
 from tests.store.memory import MemoryStore
 from tests.store.wrapped import Censored, Killed, Steps
 
@@ -122,16 +122,16 @@ def test_a_collection_killed_at_every_step_is_completed_by_the_next(here: Regist
 
 
 def test_a_push_after_a_collection_was_killed_waits_until_the_marker_expires(here: Registry) -> None:
-    total = count(do_gc, orphan(here))
-    blocked = 0
-    for k in range(total):
+    blocked, heard = 0, Heard()
+    for k in range(count(do_gc, orphan(here))):
         store = orphan(here)
         with pytest.raises(Killed):
             do_gc(Steps(store, at=k, dies=True))
         try:
-            do_push(here, store)
+            push(here, over(store), REF, jobs=1, progress=heard)
         except TryAgainError:
             blocked += 1
+            assert heard.labels[-1].startswith("wait")
             assert list(store.list(MARKERS))
             expire_markers(store)
             do_push(here, store)
