@@ -63,7 +63,8 @@ class Output:
     def value(self, text: str) -> None:
         """Print one value, such as a path; as it is where another program reads it."""
         self.make_room()
-        click.echo(printable(text) if sys.stdout.isatty() else text)
+        # As bytes, because a path can be none of any encoding.
+        click.echo(printable(text) if sys.stdout.isatty() else os.fsencode(text))
 
     def document(self, value: object) -> None:
         """Print one JSON document, indented on a terminal."""
