@@ -117,7 +117,13 @@ def _permissions(home: Path) -> Finding:
 
 
 def _leftovers(home: Path) -> Iterator[Finding]:
-    files, size = sweep(home, LOCAL, timedelta(), dry_run=True)
+    try:
+        files, size = sweep(home, LOCAL, timedelta(), dry_run=True)
+    except PermissionError as error:
+        detail = f"{error.filename}: {error.strerror}"
+        step = MaskregError(detail, hint=f"ls -ld {shlex.quote(str(error.filename))}")
+        yield Finding("leftovers", "bad", detail, step)
+        return
     if files:
         detail = f"{counted(files, 'file')} of interrupted work, {human_bytes(size)}, in {home}"
         yield Finding("leftovers", "note", detail, MaskregError(detail, leftovers=files))
