@@ -57,8 +57,9 @@ def intersections(found: Sequence[Intersection], theme: Theme, size: Size = WIDE
         above.text(x, max(share, chance), percent(share), ha="center", va="bottom")
         if each.masks:
             above.hlines(chance, x - 0.33, x + 0.33, theme.null, linewidth=2)
+            below.vlines(x, each.masks[0], each.masks[-1], theme.ink)
             below.plot([x] * len(masks), masks, "o", color=theme.neutral, markerfacecolor=theme.ground)
-            below.plot([x] * len(each.masks), each.masks, "o-", color=theme.ink)
+            below.plot([x] * len(each.masks), each.masks, "o", color=theme.ink)
         else:
             below.text(x, masks[-1] / 2, "others", ha="center", va="center")
     left.bar_label(
