@@ -1,11 +1,16 @@
-"""Kernels of Triton compiled for GPUs that are not here."""
+"""Kernels of Triton: compiled for GPUs that are not here, and launched by processes of their own."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 _TYPES = {
@@ -26,6 +31,16 @@ class Recorder:
 
     def _launched(self, *args: Any, **options: Any) -> None:
         self.args, self.options = args, options
+
+
+def printed(module: str, *args: str, device: str) -> Any:
+    """What a module of tests prints as JSON, whose kernels run on a device, or are interpreted."""
+    pytest.importorskip("triton")
+    interpreted = {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
+    command = [sys.executable, "-W", "ignore::RuntimeWarning", "-m", module, *args, device]
+    done = subprocess.run(command, env=os.environ | interpreted, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
 
 
 def compiled(kernel: Any, launched: Recorder, capability: int) -> bytes:

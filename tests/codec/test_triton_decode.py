@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 import sys
 from typing import Any
 
@@ -17,18 +14,14 @@ from maskreg.codec import get_codec
 from maskreg.codec.step2 import _triton_decoders
 from maskreg.extras import install_command
 from tests.codec.samples import samples
-from tests.compiling import Recorder, compiled
+from tests.compiling import Recorder, compiled, printed
 from tests.machines import DEVICES
 
 
 @pytest.fixture(scope="module", params=DEVICES)
 def outcome(request: pytest.FixtureRequest) -> Any:
     """What :mod:`tests.codec.launching` prints, once per device."""
-    pytest.importorskip("triton")
-    interpreted = {"TRITON_INTERPRET": "1"} if request.param == "cpu" else {}
-    command = [sys.executable, "-m", "tests.codec.launching", request.param]
-    done = subprocess.run(command, env=os.environ | interpreted, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
+    return printed("tests.codec.launching", device=request.param)
 
 
 def test_blocks_of_every_mode_in_one_launch(outcome: Any) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from typing import Any
 
@@ -14,7 +11,7 @@ import torch
 
 from maskreg.digest import leaf_hashes
 from maskreg.live import memory
-from tests.compiling import Recorder, compiled
+from tests.compiling import Recorder, compiled, printed
 from tests.live.hashing import BYTES, NUMEL
 from tests.machines import DEVICES
 
@@ -22,11 +19,7 @@ from tests.machines import DEVICES
 @pytest.fixture(scope="module", params=DEVICES)
 def outcome(request: pytest.FixtureRequest) -> Any:
     """What :mod:`tests.live.hashing` prints, once per device."""
-    pytest.importorskip("triton")
-    interpreted = {"TRITON_INTERPRET": "1"} if request.param == "cpu" else {}
-    command = [sys.executable, "-m", "tests.live.hashing", request.param]
-    done = subprocess.run(command, env=os.environ | interpreted, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
+    return printed("tests.live.hashing", device=request.param)
 
 
 def test_every_length_has_the_hash_of_the_cpu(outcome: Any) -> None:

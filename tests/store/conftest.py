@@ -33,15 +33,10 @@ def s3_store(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) 
         yield store
 
 
-@pytest.fixture(scope="session")
-def other_bucket(other_s3_server: S3Server) -> str:
-    return other_s3_server.new_bucket()
-
-
 @pytest.fixture
-def other_s3_store(other_s3_server: S3Server, other_bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
+def other_s3_store(other_s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
     log_in(other_s3_server, monkeypatch)
-    with closing(S3Store(other_bucket, f"team/{uuid4().hex}", options_of(other_s3_server))) as store:
+    with closing(S3Store(other_s3_server.new_bucket(), f"team/{uuid4().hex}", options_of(other_s3_server))) as store:
         yield store
 
 

@@ -12,6 +12,16 @@ Reply = tuple[int, dict[str, str], bytes]
 Scripted = Callable[[str, str, dict[str, str]], Reply | None]
 
 
+def say(handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, **headers: str) -> None:
+    """Answer with a body of stated length."""
+    handler.send_response(status)
+    for name, value in {"Content-Length": str(len(body)), **headers}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    if handler.command != "HEAD":
+        handler.wfile.write(body)
+
+
 class Host:
     """Answers as a script says, which closes the connection with None, and keeps what it was asked."""
 
@@ -31,12 +41,7 @@ class Host:
                     self.close_connection = True
                     return
                 status, sent, body = reply
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(body)), **sent}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(body)
+                say(self, body, status, **sent)
 
             do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _answer
 

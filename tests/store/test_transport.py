@@ -16,6 +16,7 @@ import pytest
 from maskreg.errors import LimitError
 from maskreg.store.message import LostError, Message
 from maskreg.store.transport import Transport
+from tests.store.hosting import say
 
 Serve = Callable[[BaseHTTPRequestHandler], None]
 
@@ -48,16 +49,6 @@ def serving(serve: Serve, context: ssl.SSLContext | None = None) -> Iterator[tup
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def say(handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, **headers: str) -> None:
-    """Answer with a body of stated length."""
-    handler.send_response(status)
-    for name, value in {"Content-Length": str(len(body)), **headers}.items():
-        handler.send_header(name, value)
-    handler.end_headers()
-    if handler.command != "HEAD":
-        handler.wfile.write(body)
 
 
 def say_in_chunks(handler: BaseHTTPRequestHandler) -> None:

@@ -63,21 +63,14 @@ def test_relative_equals_exact_on_all_neighbors() -> None:
 
 
 @given(codes, codes)
-def test_relative_equals_its_definition_on_finite_numbers(a: Codes, b: Codes) -> None:
+def test_relative_and_absolute_equal_their_definitions_on_finite_numbers(a: Codes, b: Codes) -> None:
     finite = np.isfinite(fp32(a)) & np.isfinite(fp32(b))
     a, b = a[finite], b[finite]
     with np.errstate(over="ignore"):
-        far = np.abs(fp32(b).astype(np.float64) - fp32(a)) > 1e-3 * np.maximum(np.abs(fp32(a)), np.abs(fp32(b)))
-    assert np.array_equal(parse_rule("rel:1e-3").moved(a, b), far)
-
-
-@given(codes, codes)
-def test_absolute_follows_its_definition_on_finite_numbers(a: Codes, b: Codes) -> None:
-    finite = np.isfinite(fp32(a)) & np.isfinite(fp32(b))
-    a, b = a[finite], b[finite]
-    with np.errstate(over="ignore"):
-        far = np.abs(fp32(b) - fp32(a)) > np.float32(1e-5)
-    assert np.array_equal(parse_rule("abs:1e-5").moved(a, b), far)
+        relative = np.abs(fp32(b).astype(np.float64) - fp32(a)) > 1e-3 * np.maximum(np.abs(fp32(a)), np.abs(fp32(b)))
+        absolute = np.abs(fp32(b) - fp32(a)) > np.float32(1e-5)
+    assert np.array_equal(parse_rule("rel:1e-3").moved(a, b), relative)
+    assert np.array_equal(parse_rule("abs:1e-5").moved(a, b), absolute)
 
 
 def test_absolute_calls_other_bits_moved_where_a_side_is_not_finite() -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
+from tests.compiling import printed
 from tests.flow.apply.crossing import source_of, target_of
 from tests.flow.making import extracted, opened
 from tests.machines import DEVICES
@@ -18,14 +15,9 @@ from tests.machines import DEVICES
 @pytest.fixture(scope="module", params=DEVICES)
 def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What :mod:`tests.flow.apply.crossing` prints, once per device."""
-    pytest.importorskip("triton")
     directory, source = tmp_path_factory.mktemp("crossing"), source_of()
     extracted(directory, *opened(directory / "pair", source, target_of(source)))
-    interpreted = {"TRITON_INTERPRET": "1"} if request.param == "cpu" else {}
-    command = [sys.executable, "-m", "tests.flow.apply.crossing", str(directory), request.param]
-    done = subprocess.run(command, env=os.environ | interpreted, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return printed("tests.flow.apply.crossing", str(directory), device=request.param)
 
 
 def test_the_model_is_patched_on_its_device(outcome: Any) -> None:

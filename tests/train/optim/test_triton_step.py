@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 import sys
 from typing import Any
 
@@ -15,18 +12,14 @@ import torch
 from maskreg.extras import install_command
 from maskreg.train.optim import backends
 from maskreg.train.optim.backends import Plain
-from tests.compiling import Recorder, compiled
+from tests.compiling import Recorder, compiled, printed
 from tests.machines import DEVICES
 from tests.train.optim.tensors import steps, task
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_steps_and_sums_are_those_of_pytorch_and_frozen_coordinates_keep_their_bits(device: str) -> None:
-    pytest.importorskip("triton")
-    interpreted = {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
-    command = [sys.executable, "-W", "ignore::RuntimeWarning", "-m", "tests.train.optim.launching", device]
-    done = subprocess.run(command, env=os.environ | interpreted, check=True, capture_output=True, text=True)
-    assert json.loads(done.stdout) == {}
+    assert printed("tests.train.optim.launching", device=device) == {}
 
 
 @pytest.mark.parametrize("capability", [80, 90])
