@@ -184,7 +184,7 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "earlier": "maskreg tag {earlier} {tag}",
         "lost": "maskreg pull {lost}, or maskreg rm -y {lost}",
         "registry": "maskreg gc --dry-run",
-        "leftovers": "maskreg gc deletes what is older than 7 days; --grace sets another age",
+        "leftovers": "maskreg gc{on} deletes what is older than 7 days; --grace sets another age",
         "unlisted": "maskreg verify {unlisted}{on}",
         "resend": "maskreg push {resend}{on}",
         "taken_remote": "maskreg remote remove {taken_remote}",

@@ -35,11 +35,12 @@ def sweep(root: Path, folders: tuple[str, ...], grace: timedelta, *, dry_run: bo
     now = time.time()
     files = size = 0
     for path in _leftovers(root, folders):
-        contents = _files(path)
         pid = _local_pid(path)
-        oldest = now - (grace if pid is not None else max(grace, _FOREIGN_LIFE)).total_seconds()
+        # Before its files are listed, which a running process moves meanwhile.
         if pid is not None and is_alive(pid):
             continue
+        contents = _files(path)
+        oldest = now - (grace if pid is not None else max(grace, _FOREIGN_LIFE)).total_seconds()
         if any(s.st_mtime > oldest for s in contents) or _modified(path) > oldest or _completes_a_part(root, path):
             continue
         files += len(contents)

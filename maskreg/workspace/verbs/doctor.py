@@ -14,7 +14,7 @@ from maskreg.disk import free_bytes, is_read_only, nearest_existing, remove_draf
 from maskreg.errors import MaskregError
 from maskreg.native import library
 from maskreg.registry import Registry
-from maskreg.registry.debris import LOCAL, sweep
+from maskreg.registry.debris import LOCAL, SHARED, sweep
 from maskreg.result import Result
 from maskreg.settings import Remote
 from maskreg.version import __version__
@@ -75,11 +75,14 @@ def findings(workspace: Workspace, directory: str | Path | None = None) -> Itera
     if settings.home.is_dir():
         yield _permissions(settings.home)
         if not is_read_only(settings.home):
-            yield from _leftovers(settings.home)
+            yield from _leftovers(settings.home, LOCAL)
     yield _checked("catalog", lambda: _catalog(workspace))
     yield _disk(settings.home)
     for remote in settings.remotes.values():
-        yield _checked(f"remote {remote.name}", lambda remote=remote: _remote(workspace, remote))  # type: ignore[misc]
+        finding = _checked(f"remote {remote.name}", lambda remote=remote: _remote(workspace, remote))  # type: ignore[misc]
+        yield finding
+        if finding.status == "ok" and (files := workspace.remote(remote.name).store.files) is not None:
+            yield from _leftovers(files.root, SHARED, remote.name)
         if remote.catalog and not settings.offline:
             yield _checked(f"catalog {remote.name}", lambda remote=remote: _remote_catalog(remote))  # type: ignore[misc]
     if directory is not None:
@@ -116,17 +119,18 @@ def _permissions(home: Path) -> Finding:
     return Finding("permissions", "ok", f"only its owner can read {home}")
 
 
-def _leftovers(home: Path) -> Iterator[Finding]:
+def _leftovers(root: Path, folders: tuple[str, ...], remote: str = "") -> Iterator[Finding]:
+    subject = f"leftovers {remote}".rstrip()
     try:
-        files, size = sweep(home, LOCAL, timedelta(), dry_run=True)
-    except PermissionError as error:
+        files, size = sweep(root, folders, timedelta(), dry_run=True)
+    except OSError as error:
         detail = f"{error.filename}: {error.strerror}"
         step = MaskregError(detail, hint=f"ls -ld {shlex.quote(str(error.filename))}")
-        yield Finding("leftovers", "bad", detail, step)
+        yield Finding(subject, "bad", detail, step)
         return
     if files:
-        detail = f"{counted(files, 'file')} of interrupted work, {human_bytes(size)}, in {home}"
-        yield Finding("leftovers", "note", detail, MaskregError(detail, leftovers=files))
+        detail = f"{counted(files, 'file')} of interrupted work, {human_bytes(size)}, in {root}"
+        yield Finding(subject, "note", detail, MaskregError(detail, leftovers=files, remote=remote))
 
 
 def _names(subject: str, registry: Registry, summary: str) -> Finding:
