@@ -63,7 +63,7 @@ class Output:
     def value(self, text: str) -> None:
         """Print one value, such as a path; as it is where another program reads it."""
         self.make_room()
-        # As bytes, because a path can be none of any encoding.
+        # As bytes, because a path need not be text in any encoding.
         click.echo(printable(text) if sys.stdout.isatty() else os.fsencode(text))
 
     def document(self, value: object) -> None:

@@ -62,7 +62,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether bytes of the command line, or of a path, that became this text were UTF-8."""
+    """Whether a text was UTF-8 on the command line or in a path, before Python decoded it."""
     return not any("\udc80" <= character <= "\udcff" for character in text)
 
 

@@ -103,7 +103,7 @@ def parse_size(text: str) -> int:
     # In floats, 1.001K is 1000.9999999999999.
     size, rest = divmod(int(whole + part) * 1000 ** " KMGT".index((match[2] or " ").upper()), 10 ** len(part))
     if rest:
-        raise ValueError(f"{text!r} is no whole number of bytes")
+        raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(size)
 
 

@@ -170,7 +170,7 @@ def _tile_counts(
 
 
 def _work_of(span: SharedSpan) -> int:
-    """Coordinates that are counted; each pair has counts of its own, so that of many pairs few tensors wait."""
+    """Coordinates to count, once for each pair: the more pairs, the fewer tensors wait."""
     return numel_of(span) * len(span.tile.pairs)
 
 

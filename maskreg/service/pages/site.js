@@ -104,7 +104,7 @@ document.addEventListener("click", async ({ target: button }) => {
   const text = button.dataset.copy ?? button.nextElementSibling.textContent;
   if (navigator.clipboard) await navigator.clipboard.writeText(text);
   else {
-    // Without TLS there is no clipboard, but what an event says is copied.
+    // Without TLS there is no clipboard object, but a copy event sets what is copied.
     const say = event => { event.clipboardData.setData("text/plain", text); event.preventDefault(); };
     document.addEventListener("copy", say, { once: true });
     document.execCommand("copy");

@@ -28,7 +28,7 @@ KEPT_SAVES = 2
 _THEIRS = (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 _PRODUCT = Path(__file__).parents[2]
 _OTHERS = (str(_PRODUCT), sysconfig.get_path("stdlib"), "<frozen ")
-"""How files begin that are no user's."""
+"""Prefixes of files that the user did not write."""
 
 
 class Recipe(NamedTuple):
@@ -66,7 +66,7 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 
 _LEAST = {"max_steps": 1, "save_steps": 1, "max_length": 1, "max_completion_length": 1, "dataloader_num_workers": 0}
-"""What trainers refuse, or take for no data, only when training begins."""
+"""The least values of keys that trainers check only when training begins, or for which they drop all data."""
 
 _FIXED = (
     "save_strategy", "save_total_limit", "save_only_model", "load_best_model_at_end", "resume_from_checkpoint",

@@ -152,7 +152,7 @@ def report(
 
 def _check_folder(plots: Path, out: Path, *, force: bool) -> None:
     if plots.absolute() == out.absolute():
-        raise UsageError(f"{plots} is the page already", hint="give the plots a folder of their own")
+        raise UsageError(f"{plots} is the output already", hint="give the plots a folder of their own")
     if plots.is_file():
         raise OutputExistsError(plots, reason="and is not a folder", hint=f"write {plots.with_suffix('')}-plots")
     if not force and plots.is_dir() and any(plots.iterdir()):

@@ -186,7 +186,7 @@ def _prepared(
     with workspace.checkpoint(source, download=request.download) as checkpoint:
         for path in map(str, (folder.path, checkpoint.path, request.teacher)):
             if not is_utf8(path):
-                raise UsageError(f"{path}: TRL takes no path that is not UTF-8", hint="rename it, or choose another")
+                raise UsageError(f"{path}: TRL needs paths in UTF-8", hint="rename it, or choose another")
         prepared = prepare(request, artifact, checkpoint, workspace.root, progress=progress)
         remember(workspace, prepared.setup.source, checkpoint.path)
     folder.check(prepared.setup)
