@@ -114,7 +114,7 @@ def test_without_a_script_everything_is_there(browser: Any, served: str) -> None
         page.wait_for_url("**/?sort=density%3Adesc&method=rlvr")
         page.get_by_role("link", name="toy-rlvr:v1").click()
         page.wait_for_url("**/p/team/toy-rlvr:v1")
-        assert page.locator("#answer").is_visible()
+        assert page.locator("#answer").is_visible() and not page.get_by_role("button", name="Copy").count()
         page.get_by_role("navigation", name="About toy-rlvr").get_by_role("link", name="Files").click()
         with page.expect_download() as download:
             page.get_by_role("link", name="Mask as safetensors").click()
@@ -150,6 +150,10 @@ def test_results_come_as_one_types(browser: Any, served: str) -> None:
         view.page.get_by_label("Compare team/toy-rlvr").check()
         view.page.get_by_role("button", name="Compare ticked").click()
         expect(view.page).to_have_url(f"{served}/compare?ref=team%2Ftoy-rlvr%3Av1&ref=team%2Fboth")
+        view.page.goto(address := f"{served}/p/team/toy-opd:v1")
+        view.page.evaluate("oncopy = e => name = e.clipboardData.getData('text'); delete Navigator.prototype.clipboard")
+        view.page.get_by_role("button", name="Copy link").click()
+        assert view.page.evaluate("name") == address
         assert view.said == []
 
 
