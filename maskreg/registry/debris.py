@@ -85,7 +85,8 @@ def _completes_a_part(root: Path, path: Path) -> bool:
 
 
 def _files(path: Path) -> list[os.stat_result]:
-    files = [path] if not path.is_dir() else [p for p in path.rglob("*") if not p.is_dir() or p.is_symlink()]
+    inside = path.rglob("*") if not path.is_symlink() and path.is_dir() else [path]
+    files = [file for file in inside if not file.is_dir() or file.is_symlink()]
     statuses = []
     for file in files:
         with suppress(OSError):
