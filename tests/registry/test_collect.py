@@ -437,6 +437,6 @@ def test_debris_that_is_a_link_is_not_followed(local: Registry, digest: Digest, 
     precious.mkdir()
     (precious / "thesis.tex").write_text("years")
     (root_of(local) / "staging").mkdir(exist_ok=True)
-    (root_of(local) / "staging" / "link").symlink_to(precious)
-    collect(local, NOW)
+    (root_of(local) / "staging" / f"{socket.gethostname()}-{2**22 + 1}-abc").symlink_to(precious)
+    assert collect(local, NOW).debris_bytes == len(str(precious))
     assert (precious / "thesis.tex").exists()
