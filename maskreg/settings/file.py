@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
-_SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([KMGTkmgt]?)B?")
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?([KMGTkmgt]?)B?")
 
 
 @dataclass(frozen=True)
