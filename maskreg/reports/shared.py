@@ -24,8 +24,9 @@ def overlap(pair: PairOverlap, theme: Theme, size: Size = WIDE) -> Figure:
         color = theme.null if rung.decides else theme.neutral
         axes.hlines(y, rung.share, rung.explained, theme.null, linewidth=5, alpha=0.35)
         axes.hlines(y, rung.low, rung.high, color, linewidth=5)
-        axes.plot(rung.share, y, "o", color=color, markerfacecolor=color if rung.decides else theme.ground)
-    axes.axvline(observed, color=theme.observed)
+        face = color if rung.decides else theme.ground
+        axes.plot(rung.share, y, "o", color=color, markerfacecolor=face, clip_on=False)
+    axes.axvline(observed, color=theme.observed, clip_on=False)
     low, high = ends_of(steps, observed)
     side, above = "right" if observed > low + 0.8 * (high - low) else "center", axes.get_xaxis_transform()
     seen = f"observed {percent(observed)}"
