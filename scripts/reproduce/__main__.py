@@ -7,10 +7,11 @@ Late OPD starts from the end of an OPD run. Primary endpoints, on held-out probl
 log-likelihood of right answers for SFT, probability of the right answer for GRPO.
 
 A mask is what a full run changes visibly, that is, in bf16; runs for masks and runs on masks have different seeds.
-Controls are kinds of `maskreg baseline`, and random masks that end with as many visibly changed coordinates. Arms of
-one training seed get the same problems in the same order, and generators in the same state.
+Controls are kinds of `maskreg baseline`, and random masks that end with as many visibly changed coordinates. Two arms
+train everything, with gradients projected onto 16 directions of each matrix: early ones of another run (GEO), or random
+ones. Arms of one training seed get the same problems in the same order, and generators in the same state.
 
-Every finished run is kept in the results folder: the same command resumes. Takes an hour of one core.
+Every finished run is kept in the results folder: the same command resumes. Takes some 100 minutes of one core.
 
   scripts/reproduce/run CHECKPOINTS --out .reproduce
   scripts/reproduce/run CHECKPOINTS --out .reproduce --docs docs

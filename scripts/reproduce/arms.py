@@ -7,12 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 FULL, OTHER_SEED = "full", "full, other seed"
-MATCHED, PRINCIPAL, SAFE = "exponent-matched", "principal", "safe"
+MATCHED, LOW, PRINCIPAL, SAFE, COMPLEMENT = "exponent-matched", "low-magnitude", "principal", "safe", "complement"
 VISIBLE, AS_SAFE = "random, as visible", "random, as dense as safe"
 """Controls that are random parts of all coordinates: as many as it takes to change as many visibly, or as are safe."""
 
+CONTROLS = (MATCHED, VISIBLE, LOW, COMPLEMENT, PRINCIPAL, SAFE, AS_SAFE)
+"""Of the own mask of every family."""
+
 EXTERNAL, EARLY = "external OPD mask", "early OPD mask"
-EARLY_STEPS = 12
+EARLY_SHARE = 0.2
+"""The early part of a run's steps: 12 of 60, 5 of 24."""
+
+DIRECTIONS, RANDOM_DIRECTIONS = "16 early directions", "16 random directions"
+RANK = 16
 
 PAIRS = {0: 100, 1: 103, 2: 104}
 """The seed of the full run that gives the mask, for each training seed."""
@@ -22,7 +29,7 @@ START_SEED = 200
 
 
 class Arm(NamedTuple):
-    """What a run trains: everything, a mask, or a control made from a mask."""
+    """What a run trains: everything, with any gradients or projected ones, a mask, or a control made from a mask."""
 
     origin: str = ""
     control: str = ""
@@ -36,8 +43,7 @@ class Family:
         mask: name of what its own full runs change.
         endpoint: the primary one; of ``kl``, ``nll`` and ``p`` in :func:`scripts.reproduce.problems.measure`.
         late: start from the end of a full run, not from the source.
-        controls: of its own mask.
-        foreign: what else it trains on, with these controls.
+        foreign: masks of other origins that it trains on, with these controls.
     """
 
     mask: str
@@ -47,28 +53,34 @@ class Family:
     steps: int
     config: Mapping[str, Any] = field(default_factory=dict)
     late: bool = False
-    controls: tuple[str, ...] = (MATCHED, VISIBLE, PRINCIPAL, SAFE, AS_SAFE)
     foreign: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def arms(self) -> dict[str, Arm]:
         """All arms by name, in the order of tables."""
-        masks = {self.mask: self.controls, **self.foreign}
-        made = {
-            origin + (f": {control}" if control else ""): Arm(origin, control)
-            for origin, controls in masks.items()
-            for control in ("", *controls)
-        }
-        return {FULL: Arm(), OTHER_SEED: Arm(), **made}
+        projected = {name: Arm(DIRECTIONS, name) for name in (DIRECTIONS, RANDOM_DIRECTIONS)}
+        return {FULL: Arm(), OTHER_SEED: Arm(), **_on({self.mask: CONTROLS}), **projected, **_on(self.foreign)}
 
     def comparisons(self) -> list[tuple[str, str]]:
         """Planned before the first run: first minus second, on the primary endpoint."""
-        pairs = [(self.mask, FULL)]
-        for origin, controls in {self.mask: self.controls, **self.foreign}.items():
-            pairs += [(origin, f"{origin}: {control}") for control in controls if control in (MATCHED, VISIBLE)]
-        if SAFE in self.controls:
-            pairs.append((f"{self.mask}: {PRINCIPAL}", f"{self.mask}: {MATCHED}"))
-            pairs.append((f"{self.mask}: {SAFE}", f"{self.mask}: {AS_SAFE}"))
-        return pairs
+        masks = {self.mask: CONTROLS, **self.foreign}
+        pairs = ((origin, control) for origin, controls in masks.items() for control in controls)
+        return [
+            (self.mask, FULL),
+            *((origin, f"{origin}: {control}") for origin, control in pairs if control in (MATCHED, VISIBLE, LOW)),
+            (f"{self.mask}: {PRINCIPAL}", f"{self.mask}: {MATCHED}"),
+            (f"{self.mask}: {SAFE}", f"{self.mask}: {AS_SAFE}"),
+            (DIRECTIONS, FULL),
+            (DIRECTIONS, RANDOM_DIRECTIONS),
+        ]
+
+
+def _on(masks: Mapping[str, tuple[str, ...]]) -> dict[str, Arm]:
+    """Arms on masks, each followed by its controls."""
+    return {
+        origin + (f": {control}" if control else ""): Arm(origin, control)
+        for origin, controls in masks.items()
+        for control in ("", *controls)
+    }
 
 
 _ONE = (MATCHED,)
@@ -79,11 +91,12 @@ FAMILIES: Mapping[str, Family] = {
         "OPD mask", "opd", "kl", 96, 60, _SAMPLED,
         foreign={"SFT mask": _ONE, "GRPO mask": _ONE, EXTERNAL: (MATCHED, VISIBLE), EARLY: _ONE},
     ),
-    "SFT": Family("SFT mask", "sft", "nll", 96, 60),
+    "SFT": Family("SFT mask", "sft", "nll", 96, 60, foreign={"OPD mask": _ONE, "GRPO mask": _ONE}),
     "GRPO": Family(
         "GRPO mask", "grpo", "p", 384, 24, {**_SAMPLED, "num_generations": 8, "beta": 0, "learning_rate": 5e-6},
+        foreign={"OPD mask": _ONE, "SFT mask": _ONE},
     ),
-    "late OPD": Family("late OPD mask", "opd", "kl", 96, 60, _SAMPLED, late=True, controls=(MATCHED, VISIBLE)),
+    "late OPD": Family("late OPD mask", "opd", "kl", 96, 60, _SAMPLED, late=True),
 }  # fmt: skip
 """Every family, in the order of tables."""
 

@@ -1,4 +1,4 @@
-"""The plot: every arm's share of the full arm's gain with its interval, beside how many coordinates it changes."""
+"""The plot: every arm's share of the full arm's gain with its interval, and its share of the visibly changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from maskreg.reports.theme import LIGHT, style
-from scripts.reproduce.arms import FULL
+from scripts.reproduce.arms import DIRECTIONS, FULL
 from scripts.reproduce.statistics import Estimate, Results
 from scripts.themes import COUNTERPARTS, with_both_themes
 
@@ -29,34 +29,40 @@ def draw(results: Mapping[str, Results], path: Path) -> None:
 
 
 def _figure(results: Mapping[str, Results]) -> Figure:
-    arms = {name: [arm for arm in one.runs if arm != FULL] for name, one in results.items()}
-    counts = [len(rows) for rows in arms.values()]
-    figure = Figure(figsize=(9.6, 0.26 * sum(counts) + 0.75 * len(counts)), layout="constrained")
-    grid = {"width_ratios": [2, 1], "height_ratios": counts}
-    panels: Any = figure.subplots(len(counts), 2, sharey="row", squeeze=False, gridspec_kw=grid)
-    for (share, visible), (name, one) in zip(panels, results.items(), strict=True):
-        for y, arm in enumerate(arms[name]):
-            color = SECOND if one.family.arms()[arm].control else MARK
-            _point(share, y, Estimate.of(one.shares(arm)), color)
-            _point(visible, y, Estimate(100 * one.average(arm, "visible")), color)
-        _frame(share, f"{name}: share of the full run's gain, %", line=100)
-        _frame(visible, "changed visibly, % (line: full)", line=100 * one.average(FULL, "visible"))
-        share.set_yticks(range(len(arms[name])), arms[name])
-        share.set_ylim(len(arms[name]) - 0.5, -0.5)
+    """A column for each family, a row for each arm that any has."""
+    named = {name: {_row(one, arm): arm for arm in one.runs if arm != FULL} for name, one in results.items()}
+    rows = [*dict.fromkeys(row for arms in named.values() for row in arms)]
+    figure = Figure(figsize=(9.6, 0.25 * len(rows) + 1), layout="constrained")
+    panels: Any = figure.subplots(1, len(results), sharex=True, sharey=True, squeeze=False)[0]
+    for panel, (name, one) in zip(panels, results.items(), strict=True):
+        for row, arm in named[name].items():
+            control = one.family.arms()[arm].control not in ("", DIRECTIONS)
+            _arm(panel, rows.index(row), one, arm, SECOND if control else MARK)
+        panel.set_title(name, fontsize="medium")
+        panel.axvline(100, color=INK, linewidth=0.9)
+        panel.grid(color=FAINT, linewidth=0.7)
+        panel.set_axisbelow(True)
+        panel.tick_params(axis="y", length=0)
+        panel.locator_params(axis="x", nbins=5)
+    panels[0].set_yticks(range(len(rows)), rows)
+    panels[0].set_ylim(len(rows) - 0.5, -0.5)
+    figure.supxlabel(
+        "% of the full run: gain (filled, with interval), coordinates that change visibly (hollow)", fontsize="medium"
+    )
     return figure
 
 
-def _point(panel: Any, y: int, estimate: Estimate, color: str) -> None:
-    if estimate.half is not None:
-        ends = [estimate.mean - estimate.half, estimate.mean + estimate.half]
+def _row(results: Results, arm: str) -> str:
+    """The label of an arm; the same for the own masks of all families."""
+    own = results.family.mask
+    return "mask of another run" if arm == own else arm.removeprefix(f"{own}: ")
+
+
+def _arm(panel: Any, y: int, results: Results, arm: str, color: str) -> None:
+    gain = Estimate.of(results.shares(arm))
+    visible = 100 * results.average(arm, "visible") / results.average(FULL, "visible")
+    panel.plot([visible], [y], "o", color=color, markerfacecolor="none", markersize=5)
+    if gain.half is not None:
+        ends = [gain.mean - gain.half, gain.mean + gain.half]
         panel.plot(ends, [y, y], color=color, linewidth=1.6, solid_capstyle="butt")
-    panel.plot([estimate.mean], [y], "o", color=color, markersize=5)
-
-
-def _frame(panel: Any, label: str, *, line: float) -> None:
-    panel.axvline(line, color=INK, linewidth=0.9)
-    panel.grid(axis="x", color=FAINT, linewidth=0.7)
-    panel.set_axisbelow(True)
-    panel.tick_params(axis="y", length=0)
-    panel.set_xlabel(label)
-    panel.locator_params(axis="x", nbins=5)
+    panel.plot([gain.mean], [y], "o", color=color, markersize=5)

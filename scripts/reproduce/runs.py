@@ -6,25 +6,31 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 import maskreg
 from maskreg.mask.baseline import KINDS
 from scripts.reproduce.arms import (
     AS_SAFE,
     CONFIG,
+    DIRECTIONS,
     EARLY,
-    EARLY_STEPS,
+    EARLY_SHARE,
     EXTERNAL,
     FAMILIES,
     FULL,
     OTHER_SEED,
     PAIRS,
+    RANDOM_DIRECTIONS,
+    RANK,
     SAFE,
     START_SEED,
     VISIBLE,
@@ -51,6 +57,13 @@ class Runs:
         origin, control = FAMILIES[family].arms()[arm]
         if not origin:
             return self._train(family, FULL, PAIRS[seed] if arm == OTHER_SEED else seed, seed)
+        if origin == DIRECTIONS:
+            directions = self._directions(family, PAIRS[seed], seed if control == RANDOM_DIRECTIONS else None)
+            with projecting(directions):
+                figures = self._train(family, arm, seed, seed)
+            ends = (self._folder(family, name, seed) / "model" for name in (arm, FULL))
+            inside, full_inside = (_inside(self.start(family), end, directions) for end in ends)
+            return {**figures, "inside": inside, "full_inside": full_inside}
         if control not in (VISIBLE, AS_SAFE):
             mask = partial(self._mask, family, origin, PAIRS[seed])
             return self._train(family, arm, seed, seed, mask=mask, control=control)
@@ -91,6 +104,20 @@ class Runs:
         everything = maskreg.extract(self.start(family), other, "all", mask_only=True, force=True)
         return maskreg.baseline(everything, "subset", "random", density=min(density, 1.0), seed=seed, force=True)
 
+    def _directions(self, family: str, seed: int, random: int | None) -> dict[str, torch.Tensor]:
+        """For each matrix, the leading right singular vectors of what the first steps of a full run change in it.
+
+        Orthonormal columns, fp32 ``[n, RANK]``; with a seed ``random``, the ones of a matrix of random numbers.
+        """
+        self._train(family, _FIRST_STEPS, seed)
+        changes = _changes(self.start(family), self._folder(family, _FIRST_STEPS, seed) / "model")
+        if random is not None:
+            generator = torch.Generator().manual_seed(random)
+            changes = {name: change.normal_(generator=generator) for name, change in changes.items()}
+        return {
+            name: torch.linalg.svd(change, full_matrices=False).Vh[:RANK].mT.float() for name, change in changes.items()
+        }
+
     def _folder(self, family: str, arm: str, seed: int) -> Path:
         return self._out / f"{family}-{arm}-{seed}".replace(": ", "-").replace(", ", "-").replace(" ", "-")
 
@@ -101,7 +128,10 @@ class Runs:
         folder, setting = self._folder(family, arm, seed), FAMILIES[family]
         record = folder / "figures.json"
         if not record.exists():
-            steps = 2 if self._quick else EARLY_STEPS if arm == _FIRST_STEPS else setting.steps
+            # What was interrupted begins anew: OPD and GRPO would resume with other problems.
+            shutil.rmtree(folder, ignore_errors=True)
+            share = EARLY_SHARE if arm == _FIRST_STEPS else 1
+            steps = 2 if self._quick else round(share * setting.steps)
             run = maskreg.retrain(
                 mask and mask(),
                 recipe=setting.recipe,
@@ -125,6 +155,40 @@ class Runs:
             figures |= _agreement(*(end / "model.safetensors" for end in ends))
             record.write_text(json.dumps(figures), encoding="utf-8")
         return figures
+
+
+@contextmanager
+def projecting(directions: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """Replace each gradient ``g`` of these matrices by ``g V V^T``, before it is accumulated and clipped.
+
+    The model is met in its first forward pass, because it is made within the run. A teacher is not trained.
+    """
+
+    def meet(module: torch.nn.Module, _: object) -> None:
+        named: dict[str, Any] = dict(module.named_parameters())
+        if directions.keys() <= {name for name, parameter in named.items() if parameter.requires_grad}:
+            handle.remove()
+            for name, v in directions.items():
+                named[name].register_hook(lambda g, v=v: (g.float() @ v @ v.mT).to(g.dtype))
+
+    handle = register_module_forward_pre_hook(meet)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _changes(source: Path, target: Path) -> dict[str, torch.Tensor]:
+    """What changes in each matrix, fp64."""
+    before, after = (load_file(side / "model.safetensors") for side in (source, target))
+    return {name: after[name].double() - start.double() for name, start in before.items() if start.dim() == 2}
+
+
+def _inside(source: Path, target: Path, directions: Mapping[str, torch.Tensor]) -> float:
+    """Share of the energy of what changes in matrices that lies in directions."""
+    changes = _changes(source, target)
+    inside = sum(float((changes[name] @ v.double()).square().sum()) for name, v in directions.items())
+    return inside / sum(float(change.square().sum()) for change in changes.values())
 
 
 def _agreement(source: Path, full: Path, other: Path) -> Record:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from scripts.reproduce.arms import EARLY_STEPS, FULL, PAIRS
+from scripts.reproduce.arms import DIRECTIONS, EARLY_SHARE, FULL, PAIRS, RANDOM_DIRECTIONS, RANK
 from scripts.reproduce.statistics import Comparison, Estimate, Results, comparisons
 
 ENDPOINTS = {"kl": "KL", "nll": "-log P(answer)", "p": "P(answer)"}
@@ -16,14 +16,19 @@ READING = f"""\
 - *Same bits*: coordinates that end with the bf16 code of the full run with the same seed; in brackets, of the ones that
   it changed. `full, other seed` is the run that gave the mask.
 - *Random, as visible* is a random mask, dense enough to change as many coordinates visibly as the mask.
-- `principal` and `safe` are kinds of `maskreg baseline`: the first has as many coordinates of each matrix as the mask,
-  the second a density of its own. *Random, as dense as safe* is a random mask of that density.
-- The external mask is one, of another trainer. The early mask is what the first {EARLY_STEPS} steps change.
+- `exponent-matched`, `low-magnitude`, `principal`, `safe` and `complement` are kinds of `maskreg baseline`. The last
+  two have densities of their own. *Random, as dense as safe* is a random mask of that density.
+- The external mask is one, of another trainer. The early mask is what the first {EARLY_SHARE:.0%} of the steps change.
+- *{DIRECTIONS}* (GEO, arXiv 2606.07082): everything is trained, but the gradient of each matrix becomes g V Vᵀ. V
+  holds the {RANK} leading right singular vectors of what another full run changes in the matrix, in bf16, in its first
+  {EARLY_SHARE:.0%} of the steps. *{RANDOM_DIRECTIONS}* come from a random matrix. The embedding, also the head, is a
+  matrix; vectors keep their gradients. Clipping and AdamW come afterwards, and AdamW, which scales each coordinate by
+  itself, leaves the directions.
 - Late OPD starts from the end of an OPD run with another seed, and so do the runs that give its masks.
 - Arms of one training seed get the same problems in the same order, and generators in the same state. As their weights
   part, so do the completions that they sample.
-- Intervals are 95 %, paired over seeds, each by itself. p is corrected for all comparisons of this page (Holm), which
-  were fixed before the runs."""
+- Intervals are 95 %, paired over seeds, each by itself. p is corrected for all comparisons of this page (Holm), each
+  of which was fixed before its runs."""
 
 
 def markdown(results: Mapping[str, Results]) -> str:
@@ -42,6 +47,7 @@ def markdown(results: Mapping[str, Results]) -> str:
                 + ("P(answer) | greedy" if also else "greedy"),
                 [_arm(one, arm) for arm in one.runs],
             ),
+            _energy(one),
             _rows(f"compared | {endpoint} | share of full's gain, points | p", [_comparison(row) for row in compared]),
         ]
     return "\n\n".join(parts) + "\n"
@@ -62,6 +68,14 @@ def _arm(results: Results, arm: str) -> str:
         f"{figures['accuracy']:.1%}",
     ]
     return " | ".join(cells)
+
+
+def _energy(results: Results) -> str:
+    told = []
+    for arm in (DIRECTIONS, RANDOM_DIRECTIONS):
+        own, full = (f"{results.average(arm, name):.0%}" for name in ("inside", "full_inside"))
+        told.append(f"{own} lies in the {arm} if gradients do, {full} after a full run")
+    return f"Of the energy of what changes in matrices, {'; '.join(told)}."
 
 
 def _comparison(row: Comparison) -> str:
