@@ -72,7 +72,7 @@ def sizes_of(intersections: Sequence[Intersection]) -> list[int]:
 def bars_of(intersections: Sequence[Intersection]) -> list[Intersection]:
     """The largest intersections, and what is left as one that names no mask."""
     rest = intersections[MOST_BARS:]
-    # Without what would be by chance: of so many, it would dwarf the bars.
+    # Its expected count is left out: the sum of so many would dwarf the bars.
     left = [Intersection((), sum(each.coordinates for each in rest), 0.0)] if rest else []
     return [*intersections[:MOST_BARS], *left]
 
