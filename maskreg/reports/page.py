@@ -63,22 +63,22 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
         plots.append(Plot("trajectory", "Growth of the update", alt, draw, numbers))
     for number, other in enumerate(findings.others[:MOST_LADDERS], start=1):
         if rungs(other.overlap):
-            plots.append(overlap_plot(number, other.overlap))
+            plots.append(overlap_plot(number, (findings.name, other.name), other.overlap))
     if findings.matrix is not None and upset(findings.intersections):
         plots.append(intersections_plot(findings.matrix.names, findings.intersections))
     return {plot.name: plot for plot in plots}
 
 
-def overlap_plot(number: int, pair: PairOverlap) -> Plot:
+def overlap_plot(number: int, names: Sequence[str], pair: PairOverlap) -> Plot:
     """The ladder of the ``number``-th other mask."""
     title, numbers = "Share of the smaller mask that lies in both", tables.overlap_numbers(pair)
-    return Plot(f"overlap-{number}", title, "", partial(overlap, pair), numbers, ladder(pair))
+    return Plot(f"overlap-{number}", title, "", partial(overlap, names, pair), numbers, ladder(pair))
 
 
 def intersections_plot(names: Sequence[str], found: Sequence[Intersection]) -> Plot:
     """What three to six masks share."""
     numbers = tables.intersection_numbers(names, found)
-    return Plot("intersections", TITLE, "", partial(intersections, found), numbers, upset(found))
+    return Plot("intersections", TITLE, "", partial(intersections, names, found), numbers, upset(found))
 
 
 def density_plot(grid: Grid) -> Plot:

@@ -15,10 +15,10 @@ from maskreg.reports.upset import LETTERS, bars_of, sizes_of
 from maskreg.words import percent
 
 
-def overlap(pair: PairOverlap, theme: Theme, size: Size = WIDE) -> Figure:
-    """The null ladder."""
+def overlap(names: Sequence[str], pair: PairOverlap, theme: Theme, size: Size = WIDE) -> Figure:
+    """The null ladder; ``names``: of both masks."""
     steps, observed = rungs(pair), pair.whole.counts.both / pair.whole.counts.most
-    figure = Figure(figsize=(size.width, 0.9 + 0.36 * len(steps)), layout="constrained")
+    figure = Figure(figsize=(size.width, 1.2 + 0.36 * len(steps)), layout="constrained")
     axes = figure.add_subplot()
     for y, rung in enumerate(steps):
         color = theme.null if rung.decides else theme.neutral
@@ -42,14 +42,15 @@ def overlap(pair: PairOverlap, theme: Theme, size: Size = WIDE) -> Figure:
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_formatter(FuncFormatter(in_percent))
     axes.set_xlabel("share of the smaller mask that lies in both")
+    _name(figure, names)
     return figure
 
 
-def intersections(found: Sequence[Intersection], theme: Theme, size: Size = WIDE) -> Figure:
-    """The UpSet plot."""
+def intersections(names: Sequence[str], found: Sequence[Intersection], theme: Theme, size: Size = WIDE) -> Figure:
+    """The UpSet plot; ``names``: of the masks."""
     union, bars, sizes = sum(each.coordinates for each in found), bars_of(found), sizes_of(found)
     masks, height = range(len(sizes)), 0.26 * len(sizes)
-    figure = Figure(figsize=(size.width, 2.4 + height), layout="constrained")
+    figure = Figure(figsize=(size.width, 2.4 + height + 0.16 * len(names)), layout="constrained")
     panels = figure.subplots(2, 2, sharex="col", sharey="row", width_ratios=(1, 4), height_ratios=(2, height))
     (corner, above), (left, below) = panels
     for x, each in enumerate(bars):
@@ -75,4 +76,9 @@ def intersections(found: Sequence[Intersection], theme: Theme, size: Size = WIDE
     left.set_title("in each mask", fontsize=9, loc="right")
     for axes in (corner, above, left, below):
         axes.set_axis_off()
+    _name(figure, names)
     return figure
+
+
+def _name(figure: Figure, names: Sequence[str]) -> None:
+    figure.supxlabel("\n".join(map(" ".join, zip(LETTERS, names, strict=False))), x=0.01, ha="left", fontsize=9)

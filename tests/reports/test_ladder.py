@@ -60,7 +60,7 @@ def test_places_are_in_proportion_and_every_figure_is_written(found: Findings) -
     end = float(texts["100 %"].attrib["x"].removesuffix("%"))
     assert (x - dots[0]) / (end - dots[0]) == pytest.approx((0.625 - 0.4) / 0.6, abs=0.01)
     assert f"observed {percent(0.625)}" in texts
-    (axes,) = shared.overlap(pair, LIGHT).axes
+    (axes,) = shared.overlap("AB", pair, LIGHT).axes
     labels = [label.get_text() for label in axes.get_yticklabels()]
     for null in (GLOBAL, MATCHED):
         label = f"{null_label(null)} {percent(0.4)}"

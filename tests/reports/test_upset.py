@@ -43,7 +43,7 @@ def test_bars_are_in_proportion_and_dots_name_the_masks(masks: int) -> None:
         (line,) = (float(line.attrib["y1"]) for line in column.iter("line") if line.get("class") == "chance")
         top, height = (float(column[1].attrib[name]) for name in ("y", "height"))
         assert top + height - line == pytest.approx(each.expected * scale, abs=0.3)
-    bars = intersections(found, LIGHT).axes[1].patches
+    bars = intersections("ABCDEF", found, LIGHT).axes[1].patches
     assert [bar.get_height() for bar in bars] == pytest.approx([count / sum(counts) for count in counts])  # type: ignore[attr-defined]
     for size in sizes_of(found):
         assert percent(size / sum(each.coordinates for each in found)) in text
