@@ -23,7 +23,7 @@ from maskreg.reports.curve import curve, growth, spectra
 from maskreg.reports.findings import Findings
 from maskreg.reports.geometry import STABLE, Summary
 from maskreg.reports.heat import consensus_heat, headroom_map, heat_map
-from maskreg.reports.ladder import NOTE, ladder, rungs
+from maskreg.reports.ladder import NOTE, ladder
 from maskreg.reports.modules import Grid
 from maskreg.reports.pictures import Plot, inline, svg
 from maskreg.reports.shared import intersections, overlap
@@ -61,12 +61,13 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
         alt = "Density, norm, stable rank and similarity to the final update over the checkpoints of the run."
         draw, numbers = partial(growth, findings.trajectory), tables.growth_numbers(findings.trajectory)
         plots.append(Plot("trajectory", "Growth of the update", alt, draw, numbers))
-    for number, other in enumerate(findings.others[:MOST_LADDERS], start=1):
-        if rungs(other.overlap):
-            plots.append(overlap_plot(number, (findings.name, other.name), other.overlap))
-    if findings.matrix is not None and upset(findings.intersections):
-        plots.append(intersections_plot(findings.matrix.names, findings.intersections))
-    return {plot.name: plot for plot in plots}
+    shared = [
+        overlap_plot(number, (findings.name, other.name), other.overlap)
+        for number, other in enumerate(findings.others[:MOST_LADDERS], start=1)
+    ]
+    if findings.matrix is not None:
+        shared.append(intersections_plot(findings.matrix.names, findings.intersections))
+    return {plot.name: plot for plot in [*plots, *(plot for plot in shared if plot.element)]}
 
 
 def overlap_plot(number: int, names: Sequence[str], pair: PairOverlap) -> Plot:
