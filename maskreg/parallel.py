@@ -245,8 +245,9 @@ class Buffers(threading.local):
         if memory is None or memory.size < size + PAGE:
             # Twice as much at least, so that growing tensors do not replace it each time.
             room = max(size + PAGE, 0 if memory is None else 2 * memory.size)
-            memory = np.empty(room + PAGE, np.uint8)
-            self._memory[use] = memory = memory[-memory.ctypes.data % PAGE :][:room]
+            # From the system, which gets it back when the thread ends: malloc would keep it.
+            pages = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._memory[use] = memory = np.frombuffer(pages, np.uint8)
         return memory[phase : phase + size]
 
     def array(self, use: str, size: int, dtype: npt.DTypeLike, phase: int = 0) -> npt.NDArray[Any]:

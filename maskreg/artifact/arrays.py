@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.layout import ARRAYS, GROUP, SHARD_BYTES, ArrayLayout
+from maskreg.artifact.layout import ARRAYS, CHUNK_BYTES, GROUP, SHARD_BYTES, ArrayLayout
 from maskreg.artifact.objects import VerifiedObjects
 from maskreg.artifact.shards import pack_frame, read_chunk, stored_chunk, unpack_frame
-from maskreg.artifact.staging import ShardStorer
+from maskreg.artifact.storing import ShardStorer
 from maskreg.errors import CorruptError
 
 Bytes = npt.NDArray[np.uint8]
@@ -31,7 +31,7 @@ CACHED_CHUNKS = 4
 
 
 class GrowingArray:
-    """Collects rows of one array, in the memory of one shard, and has full shards stored.
+    """Collects rows of one array, in a spool of one shard, and has full shards stored.
 
     Rows have a fixed shape (``()`` for a 1-D array); the array grows along the first axis.
     """
@@ -41,8 +41,7 @@ class GrowingArray:
         self._name = name
         self._compress = compress
         self._compressed = False
-        self._pending = storer.memory()
-        self._filled = 0
+        self._spool = storer.spool()
         self._shards = 0
         self._row_bytes = ArrayLayout(name, 0).row_bytes
         self.length = 0
@@ -60,27 +59,27 @@ class GrowingArray:
         self.length += len(rows)
         data = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
         while data.size:
-            taken = data[: SHARD_BYTES - self._filled]
-            self._pending[self._filled : self._filled + taken.size] = taken
-            self._filled += taken.size
+            taken = data[: SHARD_BYTES - self._spool.size]
+            self._spool.write(taken)
             data = data[taken.size :]
-            if self._filled == SHARD_BYTES:
-                self._write()
+            if self._spool.size == SHARD_BYTES:
+                self._store()
+                self._spool = self._storer.spool()
 
     def finish(self) -> None:
         """Have the last rows stored."""
-        if self._filled:
-            self._write()
+        if self._spool.size:
+            self._store()
 
-    def _write(self) -> None:
-        rows = self._pending[: self._filled]
+    def _store(self) -> None:
+        spool = self._spool
         if not self._shards and self._compress:
-            self._compressed = len(pack_frame(rows, 1)) < _WORTH_COMPRESSING * rows.size
+            frames = (pack_frame(chunk, 1) for chunk in spool.chunks(CHUNK_BYTES))
+            self._compressed = sum(map(len, frames)) < _WORTH_COMPRESSING * spool.size
         # The array might still grow, but a shard that is not its last has chunks of one size.
-        layout = ArrayLayout(self._name, max(self.length, self._filled // self._row_bytes), self._compressed)
-        self._storer.put(layout, self._shards, self._pending, self._filled)
+        layout = ArrayLayout(self._name, max(self.length, spool.size // self._row_bytes), self._compressed)
+        self._storer.put(layout, self._shards, spool)
         self._shards += 1
-        self._pending, self._filled = self._storer.memory(), 0
 
 
 class StoredArray:

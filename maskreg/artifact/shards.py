@@ -16,7 +16,7 @@ Zarr itself reads and writes such arrays at a tenth of the speed: it hands every
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 import google_crc32c
@@ -69,26 +69,22 @@ _SUM = struct.Struct("<I")
 _NO_CHUNK = (1 << 64) - 1
 
 
-def pack_shard(layout: ArrayLayout, rows: Bytes) -> list[memoryview | bytes]:
-    """A shard's bytes, in pieces; what is not compressed is not copied.
-
-    ``rows``: uint8, the bytes of all rows in the shard.
-    """
-    size = layout.chunk_bytes
-    pieces: list[memoryview | bytes] = []
+def pack_shard(layout: ArrayLayout, chunks: Iterable[Bytes]) -> Iterator[memoryview | bytes]:
+    """A shard's bytes, in pieces, of the rows in its chunks, uint8; the last one can be smaller."""
     index: list[int] = []
     offset = 0
-    for start in range(0, rows.size, size):
-        chunk = rows[start : start + size]
-        if chunk.size < size:
-            chunk = np.concatenate([chunk, np.zeros(size - chunk.size, np.uint8)])
+    for chunk in chunks:
+        if chunk.size < layout.chunk_bytes:
+            chunk = np.concatenate([chunk, np.zeros(layout.chunk_bytes - chunk.size, np.uint8)])
         stored = memoryview(pack_frame(chunk, 1, checksum=True) if layout.compressed else chunk.data)
-        pieces += [stored, _sum(stored)]
+        yield stored
+        yield _sum(stored)
         index += [offset, len(stored) + _SUM.size]
         offset += index[-1]
     index += [_NO_CHUNK] * (2 * layout.chunks_per_shard - len(index))
     packed = np.array(index, "<u8").tobytes()
-    return [*pieces, packed, _sum(memoryview(packed))]
+    yield packed
+    yield _sum(memoryview(packed))
 
 
 def check_shard(layout: ArrayLayout, key: str, data: memoryview | bytes) -> None:

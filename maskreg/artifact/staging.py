@@ -10,14 +10,6 @@
 When the artifact exists already (the same inputs give the same digest), the rename fails and the existing folder stays.
 Any of its objects that are missing or damaged are then replaced by the new ones, from the incoming folder, where
 readers look for objects that are about to be moved (see :mod:`maskreg.registry.transfer`).
-
-Threads store the shards while the writer fills the next ones::
-
-    caller's thread    rows, in the order of the tensors    fills memory of 16 MiB for each array
-    storing threads    a full shard each                    compress, sum, write, hash
-
-One thread hashes and writes a shard in less time than a core needs to make it, by a factor of five. So from five cores
-on, a single storing thread would hold up all others. Which thread stores a shard changes no byte.
 """
 
 from __future__ import annotations
@@ -28,22 +20,15 @@ import os
 import shutil
 import socket
 import uuid
-from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from maskreg.artifact.layout import MANIFEST, SHARD_BYTES, ArrayLayout, artifact_prefix, incoming_prefix
+from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix
 from maskreg.artifact.manifest import Manifest, Object, check_objects, dump_manifest
-from maskreg.artifact.shards import pack_shard
 from maskreg.digest import Digest
 from maskreg.disk import make_folder, make_root, new_file, sync_folder, write_all
 from maskreg.store.file import FileStore
-
-Bytes = npt.NDArray[np.uint8]
 
 _SYNC_THREADS = 16
 
@@ -60,9 +45,9 @@ class StagingStore(FileStore):
         """Write an object and record it; durable after :meth:`sync`."""
         self.put_pieces(key, [data])
 
-    def put_pieces(self, key: str, pieces: Sequence[bytes | memoryview]) -> None:
-        """The same with an object that lies in memory in pieces."""
-        path = self.path(key)
+    def put_pieces(self, key: str, pieces: Iterable[bytes | memoryview]) -> None:
+        """The same with an object that comes in pieces."""
+        path, size, digest = self.path(key), 0, hashlib.sha256()
         with self.errors("write", key):
             if not path.parent.is_dir():
                 make_root(self._registry)
@@ -70,15 +55,13 @@ class StagingStore(FileStore):
             with new_file(path, replace=True) as file:
                 for piece in pieces:
                     write_all(file, piece)
-        digest = hashlib.sha256()
-        for piece in pieces:
-            digest.update(piece)
-        size = sum(len(piece) for piece in pieces)
+                    digest.update(piece)
+                    size += len(piece)
         self.written[key] = Object(key=key, size=size, sha256=str(Digest(f"sha256:{digest.hexdigest()}")))
 
     def sync(self) -> None:
         """Make all files and folders durable."""
-        with self.errors("write", ""), ThreadPoolExecutor(_SYNC_THREADS) as pool:
+        with self.errors("write", "an object"), ThreadPoolExecutor(_SYNC_THREADS) as pool:
             list(pool.map(_sync, [self.root, *self.root.rglob("*")]))
 
 
@@ -149,39 +132,3 @@ def _sync(path: Path) -> None:
         return
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-class ShardStorer:
-    """Stores shards on threads. At most as many as there are threads are on the way, each in memory of its own."""
-
-    def __init__(self, store: StagingStore, jobs: int) -> None:
-        """Store into ``store`` on ``jobs`` threads, which start with the first shard."""
-        self._store, self._jobs = store, jobs
-        self._pool = ThreadPoolExecutor(jobs, thread_name_prefix="maskreg-store")
-        self._running: deque[Future[Bytes]] = deque()
-        self._spare: list[Bytes] = []
-
-    def memory(self) -> Bytes:
-        """Memory of 16 MiB to fill: a stored shard's, or new, of which the system gives the pages that are touched."""
-        return self._spare.pop() if self._spare else np.empty(SHARD_BYTES, np.uint8)
-
-    def put(self, layout: ArrayLayout, number: int, memory: Bytes, size: int) -> None:
-        """Store a shard, soon. ``memory``: uint8, which belongs to this object from now on."""
-        while len(self._running) >= self._jobs:
-            self._spare.append(self._running.popleft().result())
-        self._running.append(self._pool.submit(self.store, layout, number, memory, size))
-
-    def finish(self) -> None:
-        """Wait until all shards are stored."""
-        while self._running:
-            self._running.popleft().result()
-        self._spare.clear()
-
-    def close(self) -> None:
-        """Wait for what is being stored, and forget the rest."""
-        self._pool.shutdown(cancel_futures=True)
-
-    def store(self, layout: ArrayLayout, number: int, memory: Bytes, size: int) -> Bytes:
-        """Store a shard on this thread, and return its memory; see :meth:`put`."""
-        self._store.put_pieces(layout.shard_key(number), pack_shard(layout, memory[:size]))
-        return memory

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from maskreg.artifact.arrays import GrowingArray
 from maskreg.artifact.layout import FILES, GROUP, PARTS, REVERSE_FILES, TENSORS, dump_metadata, group_document
 from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, PartName, Side, part_entry
-from maskreg.artifact.staging import ShardStorer, Staging
+from maskreg.artifact.staging import Staging
+from maskreg.artifact.storing import ShardStorer
 from maskreg.artifact.tensors import Tensor, dump_tensors
 from maskreg.artifact.totals import rounded, totals_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest, LeafHashes, fingerprint

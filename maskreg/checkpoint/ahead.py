@@ -15,7 +15,8 @@ and hashing it would wait for memory; so :class:`LeafReader` reads leaf by leaf:
     whole       read 16 leaves, hash 16 leaves                          each byte comes from memory twice
     leafwise    read leaf 0, hash it; read leaf 1, hash it; ...         once
 
-A checkpoint that computes whole blocks is read block by block: each leaf would compute the block again.
+A checkpoint that computes whole blocks is read block by block: each leaf would compute the block again. So is one that
+is in memory, where a block is read without a copy.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Checkpoint(Closing):
         tensors: every tensor by name, in the order in which the data is stored.
         remarks: what was left out, renamed or computed on opening, one sentence each.
         aliases: names under which the files hold a tensor a second time, and its name in ``tensors``.
-        blockwise: whether a block is best read as a whole: it is computed so, or comes so from a bucket.
+        blockwise: whether a block is best read as a whole: it is computed so, comes so from a bucket, or is in memory.
     """
 
     format: str

@@ -50,13 +50,12 @@ _COMPONENTS = 16  # directions that are searched for, at most
 _SAMPLED = 1 << 17  # coordinates, in whole rows, of the sample in which directions are searched
 _SIZED = 1 << 14  # predictions, in whole rows, from which size classes are made
 
-_BUFFERS = Buffers()
 
-
-def fit_factors(matrix: Matrix, counts: npt.NDArray[np.int64]) -> tuple[Ints, Ints] | None:
+def fit_factors(matrix: Matrix, counts: npt.NDArray[np.int64], buffers: Buffers) -> tuple[Ints, Ints] | None:
     """Row and column factors of a block, int8 ``[rank, rows]`` and ``[rank, width]``; None when they would not pay.
 
-    ``counts``: int64 ``[256, 64]``, tokens by exponent.
+    ``counts``: int64 ``[256, 64]``, tokens by exponent. ``buffers``: levels take the place of the keys in it, which are
+    made later.
     """
     compiled = library()
     source, tokens, rows, width, column = matrix
@@ -64,9 +63,11 @@ def fit_factors(matrix: Matrix, counts: npt.NDArray[np.int64]) -> tuple[Ints, In
     stride = max(2, rows * width // _SAMPLED)
     inputs = compiled.read(source), compiled.read(tokens), source.size, rows, width, column
     # One buffer of each type, because asking for one takes longer than some of the steps.
-    of_width, own, level_room = _COMPONENTS * width, _COMPONENTS * (rows + width), (2 * rows + 2) * width
-    small = compiled.write(_BUFFERS.array("fit bytes", level_room + own, np.int8))
-    large = compiled.write(_BUFFERS.array("fit sums", own + width, np.int32))
+    of_width, own = _COMPONENTS * width, _COMPONENTS * (rows + width)
+    sampled = -(-rows // stride) + -(-(rows - stride // 2) // stride)
+    level_room = (sampled + rows) * width
+    small = compiled.write(buffers.array("keys", level_room + own, np.int8))
+    large = compiled.write(buffers.array("sums", own + width, np.int32))
     room = small, small + level_room, small + level_room + of_width, large + of_width, large, large + own
     of_rows, of_columns = np.empty(_COMPONENTS * rows, np.int8), np.empty(of_width, np.int8)
     rank = compiled.lib.maskreg_fit_factors(

@@ -217,7 +217,7 @@ _SIDED = 1.5  # a factor is sought where one coordinate in so many moves to one 
 _FAR, _FARTHER = 64, MIDDLE - 24
 """Zeros are sought where one coordinate in so many changes its sign, or has a token below this one."""
 
-_BUFFERS = Buffers()  # tokens and keys of the block that a thread encodes
+_BUFFERS = Buffers()  # of the block that a thread encodes
 
 
 class Step2:
@@ -358,8 +358,8 @@ class _Encoder:
         n = values.size
         # The header has 32 bits for the width; a block is only a part of a wider row.
         self._grid = grid if 0 < grid.width < 1 << 32 else Grid(n, 0)
-        self._plans = 0
-        self._tokens = _BUFFERS.array("tokens", n, np.uint8)
+        # In the memory of the block, about as large as it can get, which is written when they have served.
+        self._tokens = _BUFFERS.bytes("block", 5 * n)[:n]
         self._counts = np.zeros((EXPONENTS, TOKENS), np.int64)
         tokens_of(context, values, self._tokens, self._counts)
         of_token = self._counts.sum(axis=0)
@@ -391,7 +391,7 @@ class _Encoder:
         enough = self._lines or moved >= MIN_MOVED * (rows + width)
         if min(rows, width) >= MIN_LINE and width <= n and enough:
             matrix = Matrix(self._context, self._tokens, rows, width, self._grid.column)
-            if factors := fit_factors(matrix, self._counts):
+            if factors := fit_factors(matrix, self._counts, _BUFFERS):
                 of_rows, of_columns = factors
                 bounds = size_bounds(of_rows, of_columns)
                 none = np.empty(0, np.int8)
@@ -400,15 +400,14 @@ class _Encoder:
                 of_rows, of_columns = fit_scales(matrix, self._counts)
                 if vary(of_rows, of_columns):
                     # Half an exponent lower, because scales shift to both sides.
-                    scaled = self._plan(Contexts(self._grid, max(0, 2 * first - 1), of_rows, of_columns))
+                    scaled = self._plan(Contexts(self._grid, max(0, 2 * first - 1), of_rows, of_columns), beside=best)
                     best = scaled if best is None or scaled.bits < best.bits else best
         # The plain plan was priced from counts alone; only where it wins are its keys and tables made.
         return best if best and best.bits < bits else self._plan(Contexts(self._grid, 2 * first))
 
-    def _plan(self, contexts: Contexts) -> _Plan:
-        # The best plan so far keeps its own; the third is tried where neither is good.
-        keys = _BUFFERS.array(f"keys {self._plans % 2}", self._values.size, np.uint16)
-        self._plans += 1
+    def _plan(self, contexts: Contexts, beside: _Plan | None = None) -> _Plan:
+        """A plan, whose keys take the place of any other plan's but the one ``beside`` it."""
+        keys = _BUFFERS.array("other keys" if beside else "keys", self._values.size, np.uint16)
         counts = classify_all(self._context, self._grid.column, contexts, self._tokens, keys)
         tables, bits = build_tables(counts, SIZES if contexts.rank else 1)
         return _Plan(Model(contexts, tables), keys, bits + side_bits(contexts))

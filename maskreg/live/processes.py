@@ -83,7 +83,9 @@ class Processes:
     ) -> dict[int, torch.Tensor]:
         """Send uint8 tensors of one dimension, as one, to each rank; receive as many bytes as expected, by rank."""
         outgoing = {
-            rank: torch.cat([each.to(self.device) for each in parts]) for rank, parts in sent.items() if len(parts)
+            rank: (parts[0] if len(parts) == 1 else torch.cat([*parts])).to(self.device)
+            for rank, parts in sent.items()
+            if len(parts)
         }
         received = {rank: torch.empty(n, dtype=torch.uint8, device=self.device) for rank, n in expected.items()}
         # In one order everywhere, as some backends match messages by it.
@@ -95,10 +97,10 @@ class Processes:
 
     def deliver(self, parcels: Mapping[int, T]) -> dict[int, T]:
         """Send a value to other processes, or this one, by rank; returns what each has sent to this one."""
-        packed = {rank: pickle.dumps(parcel) for rank, parcel in parcels.items() if rank != self.rank}
+        packed = {rank: bytearray(pickle.dumps(parcel)) for rank, parcel in parcels.items() if rank != self.rank}
         sizes = self.gathered({rank: len(data) for rank, data in packed.items()})
         expected = {rank: each[self.rank] for rank, each in zip(self.ranks, sizes, strict=True) if self.rank in each}
-        sent = {rank: [torch.frombuffer(bytearray(data), dtype=torch.uint8)] for rank, data in packed.items()}
+        sent = {rank: [torch.frombuffer(data, dtype=torch.uint8)] for rank, data in packed.items()}
         received = {rank: parcel for rank, parcel in parcels.items() if rank == self.rank}
         for rank, data in self.exchange(sent, expected).items():
             received[rank] = pickle.loads(data.cpu().numpy().data)  # noqa: S301 # of a process of this very job

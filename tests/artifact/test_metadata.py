@@ -21,7 +21,8 @@ from maskreg.artifact.layout import (
     group_document,
 )
 from maskreg.artifact.manifest import SCHEMA, Object
-from maskreg.artifact.staging import ShardStorer, StagingStore
+from maskreg.artifact.staging import StagingStore
+from maskreg.artifact.storing import ShardStorer
 from maskreg.digest import Digest
 from maskreg.errors import FormatError
 
@@ -51,6 +52,7 @@ def by_zarr(values: np.ndarray, layout: ArrayLayout) -> dict[str, bytes]:
 
 def written(values: np.ndarray, name: str, compress: bool, folder: Path) -> tuple[StagingStore, ArrayLayout]:
     """The same array as artifacts store it, appended to in uneven pieces."""
+    folder.mkdir()
     store = StagingStore(folder, folder)
     storer = ShardStorer(store, jobs=2)
     array = GrowingArray(storer, name, compress=compress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,8 @@ import pytest
 from maskreg.artifact.arrays import GrowingArray
 from maskreg.artifact.layout import SHARD_BYTES
 from maskreg.artifact.manifest import Side
-from maskreg.artifact.staging import ShardStorer, StagingStore
+from maskreg.artifact.staging import StagingStore
+from maskreg.artifact.storing import ShardStorer
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.errors import MaskregError
 from maskreg.mask import Counts
@@ -27,7 +28,7 @@ class GatedStore(StagingStore):
         self.waiting = self.most = 0
         self._lock = threading.Lock()
 
-    def put_pieces(self, key: str, pieces: Sequence[bytes | memoryview]) -> None:
+    def put_pieces(self, key: str, pieces: Iterable[bytes | memoryview]) -> None:
         with self._lock:
             self.waiting += 1
             self.most = max(self.most, self.waiting)

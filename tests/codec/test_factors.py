@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from maskreg.codec.contexts import MAX_FACTOR, Matrix
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.ulp_steps import TOKENS, tokens_of
+from maskreg.parallel import Buffers
 from tests.codec.samples import codes, matrix
 from tests.kernels import agreed
 
@@ -28,7 +29,7 @@ def fit(source: Codes, target: Codes, column: int = 0) -> Factors | None:
     tokens, counts = np.empty(source.size, np.uint8), np.zeros((256, TOKENS), np.int64)
     tokens_of(source, target, tokens, counts)
     rows = -(-(column + source.size) // WIDTH)
-    return fit_factors(Matrix(source, tokens, rows, WIDTH, column), counts)
+    return fit_factors(Matrix(source, tokens, rows, WIDTH, column), counts, Buffers())
 
 
 def low_rank(rank: int, noise: float) -> npt.NDArray[np.float64]:
@@ -78,7 +79,7 @@ def test_factors_of_any_shape_are_the_same_in_every_build(rows: int, width: int,
     tokens_of(source, target, tokens, counts)
 
     def compute() -> list[npt.NDArray[np.generic]]:
-        factors = fit_factors(Matrix(source, tokens, rows, width, column), counts)
+        factors = fit_factors(Matrix(source, tokens, rows, width, column), counts, Buffers())
         return [] if factors is None else [*factors, size_bounds(*factors)]
 
     agreed(compute)

@@ -97,6 +97,8 @@ def extract_shards(
 class Weights(Checkpoint):
     """A model's weights, of which a process reads the blocks that it owns; what others hold of them, in a window."""
 
+    blockwise = True
+
     def __init__(self, model: ModelState, blocks: Sequence[Block], processes: Processes | Alone) -> None:
         """Nothing is read."""
         self.format, self.path, self.tensors = model.format, model.path, model.tensors
