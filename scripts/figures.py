@@ -58,7 +58,7 @@ SHOTS = (
     Shot("server-artifact.png", 1280, 900, "light", path="/p/lab/sums-opd:v1"),
     Shot("server-layers.png", 820, 900, "dark", path="/p/lab/sums-opd:v1?tab=layers"),
     Shot("server-compare.png", 1280, 900, "dark", path=_PAIR),
-    Shot("server-run.png", 1280, 1000, "light", path="/runs/lab/run:latest"),
+    Shot("server-run.png", 1280, 1140, "light", path="/runs/lab/run:latest"),
     Shot("server-phone.png", 360, 740, "light", scale=1.5, path="/"),
 )
 

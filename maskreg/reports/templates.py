@@ -81,5 +81,6 @@ def environment(package: str) -> jinja2.Environment:
         "together": together,
     }
     templates.filters |= filters
+    templates.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     templates.globals |= {"strata": STRATA, "null_label": null_label, "upset": upset, "ONLY_OF_SIX": ONLY_OF_SIX}
     return templates

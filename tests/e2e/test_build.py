@@ -60,10 +60,11 @@ def test_the_wheel_names_its_command_and_its_origin(wheel: zipfile.ZipFile) -> N
     metadata = message_from_bytes(wheel.read(f"{folder}/METADATA"))
     assert metadata["Version"] == __version__
     assert metadata["Author"] == "the maskreg authors"
-    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License-Expression"] == "Apache-2.0 AND MIT"
     assert "Repository, https://github.com/maskreg/maskreg" in metadata.get_all("Project-URL", [])
     assert b"maskreg = maskreg_cli.start:main" in wheel.read(f"{folder}/entry_points.txt")
-    assert f"{folder}/licenses/LICENSE" in wheel.namelist()
+    licenses = {f"{folder}/licenses/{name}" for name in ("LICENSE", "maskreg/service/pages/uPlot.LICENSE")}
+    assert licenses <= {*wheel.namelist()}
 
 
 def test_the_sdist_builds_the_wheel_and_tells_its_history(dist: Path) -> None:

@@ -59,13 +59,10 @@ def test_an_application_with_a_route_without_a_demand_does_not_start(
         (("[::1]",), "[::1]:8470", True),
         (("*.masks.example",), "a.masks.example", True),
         (("*",), "anything", True),
-        (("*.masks.example",), "masks.example", False),
-        (("*.masks.example",), "evilmasks.example", False),
-        (("masks.example",), "masks.example@evil.example", False),
-        (("masks.example",), "masks.example.evil.example", False),
-        (("masks.example",), "evil.example:8470", False),
+        *((("*.masks.example",), host, False) for host in ("masks.example", "evilmasks.example")),
+        *((("masks.example",), f"masks.example{end}", False) for end in ("@evil.example", ".evil.example")),
+        *((("masks.example",), host, False) for host in ("evil.example:8470", "")),
         (("www.masks.example",), "masks.example", False),
-        (("masks.example",), "", False),
     ],
 )
 def test_other_host_names_are_refused(shared: Lab, names: tuple[str, ...], host: str, is_known: bool) -> None:

@@ -54,7 +54,7 @@ _TALL = 40
 """Height of a sparkline or a histogram, in units of its own."""
 
 _STEPS = 48
-"""Maximum number of steps of a sparkline; more layers are averaged."""
+"""Maximum number of steps of a sparkline."""
 
 
 class Listed(Filters):
@@ -182,19 +182,23 @@ def sparkline(
     name: str = "Density by layer",
     text: Callable[[float], str] = percent,
     highest: float | None = None,
+    size: tuple[int, int] = (_STEPS, _TALL),
 ) -> Markup:
-    """Values, by default density by layer, as a row of steps from zero to the highest, by default of these values."""
+    """Values, by default density by layer, as a row of steps from zero to the highest, by default of these values.
+
+    ``size``: steps at most, beyond which neighbors are averaged, and units of the height.
+    """
     label = f"{name}: {text(min(values))} to {text(max(values))}"
-    stride = -(-len(values) // _STEPS)
+    stride, tall = -(-len(values) // size[0]), size[1]
     groups = [values[at : at + stride] for at in range(0, len(values), stride)]
     means = [sum(group) / len(group) for group in groups]
     top = highest or max(means) or 1.0
     # Whole numbers, a step a unit wide, and one path for line and area: forty of these are on the first page.
-    line = "".join(f"V{round(_TALL * (1 - mean / top))}h1" for mean in means)
+    line = "".join(f"V{round(tall * (1 - mean / top))}h1" for mean in means)
     return Markup(
         '<svg class="spark" viewBox="0 0 {0} {1}" preserveAspectRatio="none" width="96" height="20" role="img" '
         'aria-label="{2}"><path d="M0 {1}{3}V{1}"/></svg>'
-    ).format(len(means), _TALL, label, line)
+    ).format(len(means), tall, label, line)
 
 
 def _is_readable(name: str, principal: Principal, project: str) -> bool:

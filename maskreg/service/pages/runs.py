@@ -24,7 +24,7 @@ from maskreg.service.pages.listing import sparkline
 from maskreg.service.pages.maps import Map, map_of
 from maskreg.service.pages.rendering import page
 from maskreg.service.replicas import Replicas, furthest
-from maskreg.words import human_bytes
+from maskreg.words import human_bytes, percent
 from maskreg.workspace.verbs.runs import Version, recent_runs, versions
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
@@ -37,6 +37,9 @@ _PAGES = 5
 
 VERSIONS = 48
 """Versions of a run on a page."""
+
+DRAWN = (VERSIONS, 500, 5_000)
+"""Numbers of versions that a page offers to draw, whose entries and manifests it reads for that."""
 
 
 @router.get("/runs")
@@ -70,14 +73,17 @@ def run(
     project: str,
     reference: str,
     principal: ProjectReader,
+    *,
     before: Annotated[int | None, Query(ge=2, lt=1 << 63)] = None,
+    last: Annotated[int, Query(ge=1, le=DRAWN[-1])] = VERSIONS,
 ) -> HTMLResponse:
     """Versions of a run, the newest first, and its replicas."""
     ref = replace(Ref.parse(f"{project}/{reference}"), digest=None)
     head = ref.pinned(resolved(service, ref)[0])
     shown = versions(ref, before=before, limit=VERSIONS, **service.here)
     replicas: Replicas = request.app.state.replicas
-    links = [each.facts for each in reversed(shown.versions) if each.facts is not None and not each.is_anchor]
+    drawn = versions(ref, before=before, limit=last, **service.here) if last > VERSIONS else shown
+    links = [(each, each.facts) for each in reversed(drawn.versions) if each.facts is not None and not each.is_anchor]
     return page(
         request,
         principal,
@@ -89,12 +95,20 @@ def run(
         versions=[*pairwise((*shown.versions, None))],
         replicas=replicas.of(service, ref),
         map=_map([*reversed(shown.versions)]),
-        sizes=[link.size for link in links],
-        shares=[link.moved.density for link in links],
+        last=last,
+        choices=[each for each in DRAWN if each <= last or drawn.older],
+        figures={
+            "number": [link.number for link, _ in links],
+            "step": [link.meta.get("step", "") for link, _ in links],
+            "minute": [int(link.at.timestamp()) // 60 for link, _ in links],
+            "moved": [float(f"{facts.moved.density:.3g}") for _, facts in links],
+            "size": [facts.size for _, facts in links],
+        },
         sparkline=sparkline,
         ago=ago,
         shades=len(CIVIDIS),
         human_bytes=human_bytes,
+        percent=percent,
     )
 
 

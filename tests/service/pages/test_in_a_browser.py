@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,6 +16,7 @@ from maskreg.workspace.verbs.jobs import JobProgress, JobState
 from tests.browser import CONTRASTS, Opened
 from tests.service.pages.test_jobs import submitted
 from tests.service.pages.test_reading import PAIR, TABS
+from tests.service.pages.test_runs import serving_run
 from tests.service.patching import Site
 from tests.service.patching import module_site as site
 from tests.service.serving import ADMIN, headers, listening
@@ -70,12 +72,13 @@ SHIFTS = """new Promise(done => requestAnimationFrame(() => requestAnimationFram
 def visit_slowly(view: Opened, address: str) -> None:
     """Visit a page whose script comes after the first paint."""
     held: list[Any] = []
-    view.page.route("**/site.js", lambda route: held.append(route))
+    view.page.route("**/*.js", lambda route: held.append(route))
     visit(view, address, "commit")
     view.page.evaluate(PAINTED)
-    held.pop().continue_()
+    for route in held:
+        route.continue_()
+    view.page.unroute("**/*.js")
     view.page.wait_for_load_state()
-    view.page.unroute("**/site.js")
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -122,6 +125,8 @@ def test_without_a_script_everything_is_there(browser: Any, served: str) -> None
         assert download.value.path().stat().st_size > 10_240
         page.get_by_role("link", name="Compare with").click()
         assert page.get_by_label("First mask").input_value() == "team/toy-rlvr:v1"
+        page.goto(f"{served}/runs/team/run:latest")
+        assert page.get_by_role("img", name="Size").is_visible() and not page.get_by_role("slider").count()
 
 
 def test_results_come_as_one_types(browser: Any, served: str) -> None:
@@ -157,6 +162,43 @@ def test_results_come_as_one_types(browser: Any, served: str) -> None:
         assert view.said == []
 
 
+def test_curves_of_a_run_are_zoomed_and_read_together(browser: Any, tmp_path: Path) -> None:
+    with (
+        listening(serving_run(tmp_path, 6).app) as url,  # type: ignore[arg-type]
+        opened(browser, f"{url}/runs/team/long:latest", extra_http_headers=headers(ADMIN)) as view,
+    ):
+        page, reading, slider = view.page, view.page.locator(".reading"), view.page.get_by_role("slider")
+        canvas, cells = page.locator("canvas").first, page.get_by_role("row", name="2 1 ").inner_text().split("\t")
+
+        def beneath(picture: int, share: float) -> str:
+            over = page.locator(".u-over").nth(picture)
+            over.hover(position={"x": share * over.bounding_box()["width"], "y": 9})
+            lines = page.locator(".u-cursor-x").evaluate_all("each => each.map(line => line.style.transform)")
+            assert lines[0] == lines[1]
+            return str(reading.inner_text()).partition(",")[0]
+
+        assert beneath(0, 0.25) == "Version 2"
+        assert [cell in reading.inner_text() for cell in cells] == [True, True, False, True, True, True, False]
+        beneath(0, 0.51)
+        page.mouse.down()
+        beneath(0, 0.99)
+        page.mouse.up()
+        assert [beneath(picture, 0.1) for picture in (0, 1)] == ["Version 4", "Version 4"]
+        slider.press("Home")
+        assert slider.get_attribute("aria-valuetext") == reading.inner_text()
+        assert beneath(1, 0.9) == "Version 3"
+        page.get_by_role("button", name="Show all").press("Enter")
+        assert beneath(1, 0.9) == "Version 6"
+        before = canvas.evaluate("each => each.toDataURL()")
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_function("before => document.querySelector('canvas').toDataURL() !== before", arg=before)
+        page.set_viewport_size({"width": 360, "height": 800})
+        page.wait_for_function("document.querySelector('canvas').clientWidth === 320")
+        page.emulate_media(media="print")
+        assert page.get_by_role("img", name="Size").is_visible() and not canvas.is_visible()
+        assert view.said == []
+
+
 FOCUS = """() => {
   const node = document.activeElement, box = node.getBoundingClientRect(), style = getComputedStyle(node);
   node.dataset.visited = "";
@@ -169,7 +211,7 @@ UNVISITED = """() => [...document.querySelectorAll("a[href], button, input, sele
   .map(node => node.outerHTML.slice(0, 120))"""
 
 
-@pytest.mark.parametrize("path", ["/", "/p/team/toy-opd:v1?tab=use", "/settings"])
+@pytest.mark.parametrize("path", ["/", "/runs/team/run:latest", "/p/team/toy-opd:v1?tab=use", "/settings"])
 def test_the_tab_key_goes_everywhere_and_is_never_lost(window: Opened, served: str, path: str) -> None:
     window.page.set_viewport_size({"width": 1280, "height": 800})
     visit(window, f"{served}{path}")
@@ -196,13 +238,18 @@ def test_a_person_signs_in_reads_and_signs_out(browser: Any, served: str) -> Non
         page.get_by_label("Project", exact=True).select_option("team")
         page.get_by_role("button", name="Make token").click()
         secret = page.get_by_label("The new token").inner_text()
-        assert httpx2.get(f"{served}/api/v1/whoami", headers=headers(secret)).json()["name"] == "root"
+        known = httpx2.get(f"{served}/api/v1/whoami", headers=headers(secret)).json()
+        assert (known["name"], list(known["projects"])) == ("root", ["team"])
+        page.goto(f"{served}/settings")
+        assert secret not in page.content()
         page.get_by_role("button", name=f"Revoke {secret.split('_')[1]}").click()
         page.get_by_text("Expired and revoked", exact=True).click()
         page.get_by_role("cell", name="revoked").first.wait_for()
         assert httpx2.get(f"{served}/api/v1/whoami", headers=headers(secret)).status_code == 401
+        session = page.context.cookies()
         page.get_by_role("button", name="Sign out").click()
         page.get_by_role("link", name="Sign in").wait_for()
+        page.context.add_cookies(session)
         page.goto(f"{served}/p/secret")
         assert "/sign-in" in page.url
 

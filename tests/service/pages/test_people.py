@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from maskreg.ref import README_CHARS, Ref
 from maskreg.service.app import create_app
 from maskreg.service.pages.signing_in import local
 from tests.service.labs import Lab
-from tests.service.pages.test_reading import plain
 from tests.service.serving import ADMIN, ROOT, headers, service_in
 
 OWN = {"Origin": "http://localhost"}
@@ -34,15 +32,6 @@ def signed_in(client: TestClient, token: str = ADMIN) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, "/glossary")
 
 
-def test_signing_out_ends_the_session(client: TestClient) -> None:
-    signed_in(client)
-    assert ">root</a>" in client.get("/").text
-    cookies = dict(client.cookies)
-    assert client.post("/sign-out", headers=OWN).status_code == 200
-    client.cookies.update(cookies)
-    assert client.get("/p/team", follow_redirects=False).status_code == 303
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -54,20 +43,6 @@ def test_the_next_page_is_on_this_server(client: TestClient, address: str) -> No
     assert local(address) == "/"
     answer = client.post("/sign-in", data={"token": ADMIN, "next": address}, headers=OWN, follow_redirects=False)
     assert answer.headers["location"] == "/"
-
-
-def test_a_token_is_shown_once_and_works_until_it_is_revoked(client: TestClient) -> None:
-    assert client.get("/settings", follow_redirects=False).headers["location"] == "/sign-in?next=%2Fsettings"
-    signed_in(client)
-    text = client.post("/settings/tokens", data=FORM, headers=OWN).text
-    secret = re.search(r"mr_[0-9a-f]+_[A-Za-z0-9_-]+", text)
-    assert secret is not None
-    assert secret[0] not in client.get("/settings").text
-    program = TestClient(client.app, "http://localhost")
-    assert program.get("/api/v1/whoami", headers=headers(secret[0])).json()["projects"] == {"team": "writer"}
-    id = secret[0].split("_")[1]
-    assert f"revoked {datetime.now(UTC):%Y-}" in plain(client.post(f"/settings/tokens/{id}/revoke", headers=OWN).text)
-    assert program.get("/api/v1/whoami", headers=headers(secret[0])).status_code == 401
 
 
 @pytest.mark.parametrize(

@@ -78,15 +78,18 @@ def test_replicas_are_shown_with_their_lag(client: TestClient) -> None:
     assert rows(client.get("/runs").text, "Runs, with")[0][4:6] == ["2", "1"]
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_few_versions_are_shown(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_few_versions_are_listed_and_more_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(runs, "VERSIONS", 2)
     client = serving_run(tmp_path, count)
     text = client.get("/runs").text
-    assert [row[0] for row in rows(text, "Runs, with")] == ["team/long"] * count
+    assert [row[0] for row in rows(text, "Runs, with")] == ["team/long"] * min(count, 1)
     assert ("maskreg.Publisher" in text) == (count == 0)
     answer = client.get("/runs/team/long:latest")
     assert answer.status_code == (200 if count else 404)
-    assert len(rows(answer.text, "Versions of long")) == count
+    assert len(rows(answer.text, "Versions of long")) == min(count, 2)
+    wide, wider = (client.get(f"/runs/team/long:latest?last={last}") for last in (3, 5_001))
+    assert re.findall(r'"number":\[(.*?)\]', wide.text) == ["2,3,4"] * (count // 4) and wider.status_code == 422
 
 
 def test_pages_follow_each_other_and_deleted_links_keep_their_place(

@@ -14,24 +14,9 @@ from tests.service.security.conftest import SECRET, Site, routes
 from tests.service.serving import ADMIN, ROOT, asking, headers, listening
 
 NAMES = [
-    "..",
-    "../home-evil/secret",
-    "../../home-evil/secret",
-    "/etc/passwd",
-    "//etc/passwd",
-    "file:///etc/passwd",
-    "C:\\Windows\\win.ini",
-    "..\\home-evil\\secret",
-    "team\0",
-    "team\n",
-    "\uff0e\uff0e/secret",
-    "%2e%2e%2fhome-evil%2fsecret",
-    "team#../../etc/passwd",
-    "team?x=../../etc/passwd",
-    "TEAM",
-    "con",
-    "a" * 300,
-    "\u202eteam",
+    *("..", "../home-evil/secret", "../../home-evil/secret", "/etc/passwd", "//etc/passwd", "file:///etc/passwd"),
+    *("C:\\Windows\\win.ini", "..\\home-evil\\secret", "\uff0e\uff0e/secret", "%2e%2e%2fhome-evil%2fsecret"),
+    *("team\0", "team\n", "team#../../etc/passwd", "team?x=../../etc/passwd", "TEAM", "con", "a" * 300, "\u202eteam"),
 ]
 """What is sent in place of every name."""
 
@@ -65,13 +50,9 @@ async def test_no_name_in_a_path_reaches_out_of_the_server(site: Site) -> None:
 
 
 ADDRESSES = [
-    "/../../../../etc/passwd",
-    "/static/../../../../etc/passwd",
-    "/static/x/..%2f..%2f..%2fetc%2fpasswd",
-    "/api/v1/objects/../../../home-evil/secret",
-    "/api/v1/objects/%2e%2e/home-evil/secret",
-    "/api/v1/objects//etc/passwd",
-    "/api/v1/objects/%00",
+    *("/../../../../etc/passwd", "/static/../../../../etc/passwd", "/static/x/..%2f..%2f..%2fetc%2fpasswd"),
+    *("/api/v1/objects/../../../home-evil/secret", "/api/v1/objects/%2e%2e/home-evil/secret"),
+    *("/api/v1/objects//etc/passwd", "/api/v1/objects/%00"),
     "/api/v1/objects/artifacts/sha256/../../../home-evil/secret",
     "http://127.0.0.1/api/v1/objects/../../home-evil/secret",
 ]

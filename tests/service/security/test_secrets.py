@@ -19,13 +19,8 @@ from tests.service.serving import ADMIN, ROOT, service_in
 
 WRONG = f"mr_{'0' * 16}_{'Z' * 43}"
 URLS = [
-    "http://127.0.0.1:9/x",
-    "https://localhost:9/x",
-    "http://169.254.169.254/latest/meta-data",
-    "s3://bucket/x",
-    "hf://team/model",
-    "file:///etc/passwd",
-    "//localhost:9/x",
+    *("http://127.0.0.1:9/x", "https://localhost:9/x", "http://169.254.169.254/latest/meta-data"),
+    *("s3://bucket/x", "hf://team/model", "file:///etc/passwd", "//localhost:9/x"),
 ]
 
 
