@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from string import ascii_uppercase
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
@@ -40,6 +40,9 @@ _PIN = re.compile("@sha256:[0-9a-f]{64}")
 
 _FINEST = (MATCHED, PER_TENSOR, GLOBAL)
 
+Colors = Literal["zero", "all", "shown"]
+"""What the colors of a matrix span: both sides of zero alike, all that headroom can be, or what is shown."""
+
 MOST_MASKS = 8
 
 MOST_TABLES = 1 << 14
@@ -54,7 +57,11 @@ KEPT: Remembered[tuple[tuple[str, Digest | None], ...], MaskComparison] = Rememb
 
 @router.get("/compare")
 def compare(
-    request: Request, service: Served, principal: Visitor, ref: Annotated[list[str] | None, Query(max_length=64)] = None
+    request: Request,
+    service: Served,
+    principal: Visitor,
+    ref: Annotated[list[str] | None, Query(max_length=64)] = None,
+    colors: Colors = "zero",
 ) -> HTMLResponse:
     """The overlap of two to eight masks; without them, a form to name them."""
     texts = [text.strip() for text in ref or () if text.strip()]
@@ -78,7 +85,9 @@ def compare(
         masks=list(zip(letters, refs, result.masks, strict=True)),
         pair=result.pairs[0],
         matrix=result.matrix,
-        shades={} if result.matrix is None else shades_of(result.matrix),
+        shades_and_ends=None if result.matrix is None else shades_of(result.matrix, colors),
+        colors=colors,
+        count=len(CIVIDIS),
         answers={} if result.matrix is None else {pair.masks: pair for pair in result.matrix.pairs},
         consensus=result.consensus,
         intersections=result.intersections,
@@ -134,12 +143,15 @@ def finest(figures: OverlapFigures) -> tuple[str, float | None]:
     return null, figures.nulls[null].ratio
 
 
-def shades_of(matrix: PairMatrix) -> Mapping[tuple[int, int], int]:
-    """Colors of the pairs with an answer; zero headroom is in the middle of the scale, as far from either end."""
+def shades_of(matrix: PairMatrix, colors: Colors) -> tuple[Mapping[tuple[int, int], int], tuple[float, float]]:
+    """Colors of the pairs with an answer, and the headrooms of the first color and of the last."""
     marks = matrix.answered
     known = {pair.masks: pair.headroom for pair in matrix.pairs if marks[pair.masks] and pair.headroom is not None}
-    end, last = max([1e-3, *map(abs, known.values())]), len(CIVIDIS) - 1
-    return {masks: round(last * (headroom / end + 1) / 2) for masks, headroom in known.items()}
+    end = max([1e-3, *map(abs, known.values())])
+    shown = min(known.values(), default=0.0), max(known.values(), default=0.0)
+    low, high = {"zero": (-end, end), "all": (-1.0, 1.0), "shown": shown}[colors]
+    last = len(CIVIDIS) - 1
+    return {masks: round(last * (value - low) / (high - low or 1)) for masks, value in known.items()}, (low, high)
 
 
 def groups(pair: PairOverlap) -> Mapping[str, Mapping[str, OverlapFigures]]:

@@ -21,13 +21,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 import maskreg
+from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.verdict import null_label
 from maskreg.artifact.analysis import write_analysis
 from maskreg.errors import CorruptError, LimitError
+from maskreg.reports.modules import CIVIDIS
 from maskreg.service.app import create_app
 from maskreg.service.gateway.visibility import Remembered
 from maskreg.service.jobs.config import JobConfig
@@ -408,7 +411,21 @@ def test_more_than_two_have_a_heat_map_whose_cells_lead_to_pairs(
     assert section(text, "consensus")
     assert 'class="upset"' in section(text, "intersections")
     assert sorted(client.get(address).status_code for address in links) == [200] * 3
-    assert client.get(PAIR).text == alone
+    assert client.get(PAIR).text == alone and "/sign-in?next=/compare%3Fref" in text
+
+
+def test_colors_of_pairs_span_what_the_reader_asks_for(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PairMatrix, "answered", property(lambda _: ~np.eye(3, dtype=bool)))
+    found = []
+    for colors in ("", "&colors=zero", "&colors=all", "&colors=shown"):
+        text = client.get(f"{PAIR}&ref=team/toy-random{colors}").text
+        ends = re.findall(r'"legend"><span>(.+?)</span>.*<span>(-?[\d.]+.%)</span>', text)[0]
+        shades = [int(shade) for shade in re.findall(r'<td class="c(\d+)"', section(text, "matrix"))]
+        found.append((*ends, min(shades), max(shades)))
+    default, zero, every, shown = found
+    assert default == zero and zero[0] == f"-{zero[1]}" == shown[0] != shown[1]
+    assert every[:2] == ("-100\xa0%", "100\xa0%") and shown[2:] == (0, len(CIVIDIS) - 1)
+    assert zero[2] == 0 and len(CIVIDIS) // 2 in (zero[3], zero[3] + 1) and every[2:] == 2 * (len(CIVIDIS) // 2,)
 
 
 def test_without_the_source_the_page_says_who_can_offer_it(
@@ -425,11 +442,6 @@ def test_without_the_source_the_page_says_who_can_offer_it(
         assert 'id="source"' not in TestClient(create_app(offering), "http://localhost").get(PAIR).text
 
 
-def test_a_comparison_is_begun_with_the_mask_that_one_comes_from(client: TestClient) -> None:
-    assert 'value="team/toy-opd:v1"' in client.get("/compare?ref=&ref=team/toy-opd:v1&ref=").text
-    assert 'value="&#34;&gt;&lt;script&gt;"' in client.get('/compare?ref="><script>').text
-
-
 @pytest.mark.parametrize(
     ("refs", "token", "status"),
     [
@@ -440,6 +452,8 @@ def test_a_comparison_is_begun_with_the_mask_that_one_comes_from(client: TestCli
         (["team/toy-opd:v1", "secret/plan:v1"], "", 303),
         (["team/toy-opd:v1", "secret/plan:v1"], "reader-token", 404),
         (["team/toy-opd:v1", "secret/plan:v1"], ADMIN, 200),
+        (["", "team/toy-opd:v1", ""], "", 200),
+        (['"><script>alert(1)</script>'], "", 200),
     ],
 )
 def test_what_cannot_be_compared_is_said(client: TestClient, refs: list[str], token: str, status: int) -> None:
