@@ -221,6 +221,16 @@ def worker_count(jobs: int | None) -> int:
     return jobs
 
 
+def system_memory(size: int) -> npt.NDArray[np.uint8]:
+    """uint8 ``[size]`` of zeros, from the beginning of a page on.
+
+    When it is dropped, the system gets it back, where malloc would keep it.
+    """
+    import numpy as np
+
+    return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8, size)
+
+
 class Buffers(threading.local):
     """Memory for the work of one thread; each thread that uses the object has its own.
 
@@ -239,15 +249,11 @@ class Buffers(threading.local):
 
     def bytes(self, use: str, size: int, phase: int = 0) -> npt.NDArray[np.uint8]:
         """uint8 ``[size]`` of any content, which the thread's next call with the same ``use`` gives out again."""
-        import numpy as np
-
         memory = self._memory.get(use)
         if memory is None or memory.size < size + PAGE:
             # Twice as much at least, so that growing tensors do not replace it each time.
             room = max(size + PAGE, 0 if memory is None else 2 * memory.size)
-            # From the system, which gets it back when the thread ends: malloc would keep it.
-            pages = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            self._memory[use] = memory = np.frombuffer(pages, np.uint8)
+            self._memory[use] = memory = system_memory(room)
         return memory[phase : phase + size]
 
     def array(self, use: str, size: int, dtype: npt.DTypeLike, phase: int = 0) -> npt.NDArray[Any]:

@@ -26,9 +26,6 @@ Bytes = npt.NDArray[np.uint8]
 
 _WORTH_COMPRESSING = 0.9
 
-CACHED_CHUNKS = 4
-"""Decompressed chunks of an array, of 1 MiB at most, that stay in memory: as many as neighboring blocks lie in."""
-
 
 class GrowingArray:
     """Collects rows of one array, in a spool of one shard, and has full shards stored.
@@ -123,6 +120,7 @@ class StoredArray:
                     taken = chunk[position - number * size : end - number * size]
                     into[position - first : position - first + taken.size] = taken
                     position += taken.size
+                    del chunk, taken  # it need not stay while the next one is read
 
     @contextmanager
     def _chunks_of(self, key: str) -> Iterator[Callable[[int], Bytes]]:
@@ -150,12 +148,12 @@ class StoredArray:
             if chunk is not None:
                 self._chunks.move_to_end(number)
                 return chunk
+            while len(self._chunks) >= self._objects.chunks:
+                self._chunks.popitem(last=False)
         # Without the lock: two threads can decode the same chunk, but none waits for a chunk that it does not need.
         chunk = self._decoded(stored(number % self.layout.chunks_per_shard))
         with self._lock:
             self._chunks[number] = chunk
-            while len(self._chunks) > (CACHED_CHUNKS if self._objects.holds_shards else 2):
-                self._chunks.popitem(last=False)
         return chunk
 
     def _decoded(self, stored: memoryview) -> Bytes:

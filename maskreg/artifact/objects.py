@@ -27,6 +27,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import file_digest
 from io import BufferedReader
 
 import numpy as np
@@ -34,7 +35,7 @@ import numpy.typing as npt
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.manifest import Manifest, Object
-from maskreg.artifact.presence import read_object, read_object_into, reading
+from maskreg.artifact.presence import read_object, read_object_into, reading, require_match
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, LimitError, NotFoundError
 from maskreg.store.base import Store
@@ -101,6 +102,11 @@ class VerifiedObjects:
         """Whether there is room for two shards, which threads that go through an array need at a time."""
         return self.room >= 2 * self._largest or self._store.files is None
 
+    @property
+    def chunks(self) -> int:
+        """Chunks of an array, of 1 MiB at most, that stay in memory: of neighboring blocks, where there is room."""
+        return 4 if self.holds_shards else 2 if self.room else 1
+
     @contextmanager
     def opened(self, key: str, *, max_bytes: int) -> Iterator[tuple[BufferedReader, int]]:
         """The file of an object on a disk and its size, to read parts of it; hashed whole before the first of them."""
@@ -109,10 +115,12 @@ class VerifiedObjects:
         assert files is not None  # see holds_shards
         with self._lock:
             key_lock = self._key_locks.setdefault(key, threading.Lock())
-        with key_lock:
-            if key not in self.hashed:
-                self.check(expected)
         with reading(self._digest, expected) as path, files.opened(path, expected.size) as (file, size):
+            with key_lock:
+                if key not in self.hashed:
+                    is_match = size == expected.size and file_digest(file, "sha256").hexdigest() == expected.sha256[7:]
+                    require_match(is_match, path, self._digest)
+                    self.hashed.add(key)
             yield file, size
 
     def check(self, expected: Object) -> None:

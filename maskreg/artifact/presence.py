@@ -54,7 +54,7 @@ def read_object(store: Store, digest: Digest, entry: Object) -> bytes:
     """One object, read whole and hashed."""
     with reading(digest, entry) as key:
         data = store.get(key, max_bytes=entry.size)
-        _require_match(digest, key, data, entry)
+        require_match(matches(data, entry), key, digest)
     return data
 
 
@@ -62,7 +62,7 @@ def read_object_into(store: Files, digest: Digest, entry: Object, into: memoryvi
     """The same into memory of exactly its size."""
     with reading(digest, entry) as key:
         size = store.get_into(key, into)
-        _require_match(digest, key, into[:size], entry)
+        require_match(matches(into[:size], entry), key, digest)
 
 
 @contextmanager
@@ -77,8 +77,9 @@ def reading(digest: Digest, entry: Object) -> Iterator[str]:
         raise CorruptError(key, f"longer than its {entry.size} bytes", hint=_REPAIR, artifact=digest) from error
 
 
-def _require_match(digest: Digest, key: str, data: bytes | memoryview, entry: Object) -> None:
-    if not matches(data, entry):
+def require_match(is_match: bool, key: str, digest: Digest) -> None:
+    """Refuse an object whose bytes are not what the manifest of this digest lists."""
+    if not is_match:
         raise CorruptError(key, "its bytes do not match the manifest's digest", hint=_REPAIR, artifact=digest)
 
 

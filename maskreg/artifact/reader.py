@@ -82,7 +82,7 @@ class Artifact:
     def hold_at_most(self, nbytes: int) -> None:
         """Keep fewer bytes of verified objects in memory than usual, for a reader of many artifacts at a time.
 
-        Without room for two shards, two chunks of 1 MiB of each array that is read are kept instead.
+        Without room for two shards, two chunks of 1 MiB of each array that is read are kept instead; for 0 bytes, one.
         """
         self._objects.room = min(nbytes, CACHE_BYTES)
 
@@ -319,6 +319,10 @@ class _LazyMask(Mapping[str, TensorMask]):
             raise KeyError(f"{name}; similar: {similar[0]}" if similar else name)
         row = self._rows[name]
         return TensorMask(name, row.source_shape or (), self._artifact.mask_bits(row))
+
+    def __contains__(self, name: object) -> bool:
+        # A mapping's own reads the mask.
+        return name in self._rows
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)

@@ -123,16 +123,18 @@ def stored_chunk(layout: ArrayLayout, data: memoryview, number: int) -> memoryvi
 
 
 def read_chunk(layout: ArrayLayout, key: str, file: BinaryIO, size: int, number: int) -> memoryview:
-    """The same from the file of a checked shard, whose checksum says that it is still what was checked."""
+    """The same from the file of a shard that was only hashed: the chunk is checked as :func:`check_shard` would."""
     file.seek(size - _SUM.size - _ENTRY.size * (layout.chunks_per_shard - number))
     entry = file.read(_ENTRY.size)
     offset, length = _ENTRY.unpack(entry) if len(entry) == _ENTRY.size else (0, 0)
     if _SUM.size <= length <= size - offset:
         file.seek(offset)
         data = memoryview(file.read(length))
-        if _sum(data[: -_SUM.size]) == data[-_SUM.size :]:
-            return data[: -_SUM.size]
-    raise CorruptError(key, "it changed while it was read")
+        stored = data[: -_SUM.size]
+        expands = content_bytes(stored) if layout.compressed else len(stored)
+        if _sum(stored) == data[-_SUM.size :] and expands == layout.chunk_bytes:
+            return stored
+    raise CorruptError(key, "a chunk is absent, of another size, or does not fit its checksum")
 
 
 def _entries(layout: ArrayLayout, data: memoryview) -> Iterator[tuple[int, int]]:

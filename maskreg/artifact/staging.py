@@ -22,6 +22,7 @@ import socket
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from filecmp import cmp
 from pathlib import Path
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix
@@ -117,7 +118,7 @@ class Staging:
         try:
             for key in [*(o.key for o in objects), MANIFEST]:
                 new, existing = waiting / key, artifact / key
-                if not existing.is_file() or existing.read_bytes() != new.read_bytes():
+                if not existing.is_file() or not cmp(existing, new, shallow=False):
                     make_folder(existing.parent)
                     new.replace(existing)
         finally:

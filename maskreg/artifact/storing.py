@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Bytes = npt.NDArray[np.uint8]
 
-_BUFFERED = 1 << 16  # bytes; rows of some arrays come eight bytes at a time
+_BUFFERED = 1 << 14  # bytes; rows of some arrays come eight bytes at a time
 
 
 class Spool:

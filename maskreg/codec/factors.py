@@ -54,8 +54,8 @@ _SIZED = 1 << 14  # predictions, in whole rows, from which size classes are made
 def fit_factors(matrix: Matrix, counts: npt.NDArray[np.int64], buffers: Buffers) -> tuple[Ints, Ints] | None:
     """Row and column factors of a block, int8 ``[rank, rows]`` and ``[rank, width]``; None when they would not pay.
 
-    ``counts``: int64 ``[256, 64]``, tokens by exponent. ``buffers``: levels take the place of the keys in it, which are
-    made later.
+    ``counts``: int64 ``[256, 64]``, tokens by exponent. ``buffers``: levels take the place of the block, which is
+    written later.
     """
     compiled = library()
     source, tokens, rows, width, column = matrix
@@ -66,7 +66,7 @@ def fit_factors(matrix: Matrix, counts: npt.NDArray[np.int64], buffers: Buffers)
     of_width, own = _COMPONENTS * width, _COMPONENTS * (rows + width)
     sampled = -(-rows // stride) + -(-(rows - stride // 2) // stride)
     level_room = (sampled + rows) * width
-    small = compiled.write(buffers.array("keys", level_room + own, np.int8))
+    small = compiled.write(buffers.array("block", level_room + own, np.int8))
     large = compiled.write(buffers.array("sums", own + width, np.int32))
     room = small, small + level_room, small + level_room + of_width, large + of_width, large, large + own
     of_rows, of_columns = np.empty(_COMPONENTS * rows, np.int8), np.empty(of_width, np.int8)

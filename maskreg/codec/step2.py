@@ -358,10 +358,8 @@ class _Encoder:
         n = values.size
         # The header has 32 bits for the width; a block is only a part of a wider row.
         self._grid = grid if 0 < grid.width < 1 << 32 else Grid(n, 0)
-        # In the memory of the block, about as large as it can get, which is written when they have served.
-        self._tokens = _BUFFERS.bytes("block", 5 * n)[:n]
         self._counts = np.zeros((EXPONENTS, TOKENS), np.int64)
-        tokens_of(context, values, self._tokens, self._counts)
+        self._read_tokens("keys", self._counts)
         of_token = self._counts.sum(axis=0)
         literals = of_token[LITERAL]
         ways = of_token[:MIDDLE].sum(), of_token[MIDDLE + 1 : LITERAL].sum(), literals
@@ -397,20 +395,30 @@ class _Encoder:
                 none = np.empty(0, np.int8)
                 best = self._plan(Contexts(self._grid, 2 * first, none, none, of_rows, of_columns, bounds))
             if best is None or best.bits > _CLEAR_GAIN * bits:
-                of_rows, of_columns = fit_scales(matrix, self._counts)
+                if best:
+                    self._read_tokens("other keys", np.zeros_like(self._counts))
+                of_rows, of_columns = fit_scales(matrix._replace(tokens=self._tokens), self._counts)
                 if vary(of_rows, of_columns):
                     # Half an exponent lower, because scales shift to both sides.
-                    scaled = self._plan(Contexts(self._grid, max(0, 2 * first - 1), of_rows, of_columns), beside=best)
+                    scaled = self._plan(Contexts(self._grid, max(0, 2 * first - 1), of_rows, of_columns))
                     best = scaled if best is None or scaled.bits < best.bits else best
         # The plain plan was priced from counts alone; only where it wins are its keys and tables made.
         return best if best and best.bits < bits else self._plan(Contexts(self._grid, 2 * first))
 
-    def _plan(self, contexts: Contexts, beside: _Plan | None = None) -> _Plan:
-        """A plan, whose keys take the place of any other plan's but the one ``beside`` it."""
-        keys = _BUFFERS.array("other keys" if beside else "keys", self._values.size, np.uint16)
-        counts = classify_all(self._context, self._grid.column, contexts, self._tokens, keys)
+    def _read_tokens(self, use: str, counts: npt.NDArray[np.int64]) -> None:
+        """Put the tokens into the second half of memory for keys, and add their counts up."""
+        n = self._values.size
+        self._keys = _BUFFERS.array(use, n, np.uint16)
+        self._tokens, self._are_keys = self._keys.view(np.uint8)[n:], False
+        tokens_of(self._context, self._values, self._tokens, counts)
+
+    def _plan(self, contexts: Contexts) -> _Plan:
+        """A plan, with keys in place of the tokens, or of the keys of a plan without factors."""
+        tokens = None if self._are_keys else self._tokens
+        counts = classify_all(self._context, self._grid.column, contexts, tokens, self._keys)
+        self._are_keys = True
         tables, bits = build_tables(counts, SIZES if contexts.rank else 1)
-        return _Plan(Model(contexts, tables), keys, bits + side_bits(contexts))
+        return _Plan(Model(contexts, tables), self._keys, bits + side_bits(contexts))
 
 
 def _sub_blocks(n: int, bits: float) -> int:

@@ -64,15 +64,19 @@ def most_bytes(n: int, length: int) -> int:
 
 
 def classify_all(
-    source: Codes, position: int, contexts: Contexts, tokens: npt.NDArray[np.uint8], keys: Keys
+    source: Codes, position: int, contexts: Contexts, tokens: npt.NDArray[np.uint8] | None, keys: Keys
 ) -> npt.NDArray[np.int64]:
-    """Fill the keys of a block, cell << 6 | token, flipped where the cell says so; their counts, ``[cells, 64]``."""
+    """Fill the keys of a block, cell << 6 | token, flipped where the cell says so; their counts, ``[cells, 64]``.
+
+    ``tokens``: can be the second half of the keys' memory; None for the tokens of the keys in it, made without factors.
+    """
     compiled = library()
     structure, _arrays = contexts.structure(compiled)
     counts = np.zeros((contexts.cells, TOKENS), np.int64)
     scratch = compiled.write(_BUFFERS.array("counters", COUNTERS * counts.size, np.uint32))
     compiled.lib.maskreg_classify_all(
-        compiled.read(source), source.size, position, structure, compiled.read(tokens), compiled.write(keys),
+        compiled.read(source), source.size, position, structure,
+        compiled.ffi.NULL if tokens is None else compiled.read(tokens), compiled.write(keys),
         contexts.cells, compiled.write(counts), scratch,
     )  # fmt: skip
     return counts

@@ -83,28 +83,58 @@ class Processes:
     ) -> dict[int, torch.Tensor]:
         """Send uint8 tensors of one dimension, as one, to each rank; receive as many bytes as expected, by rank."""
         outgoing = {
-            rank: (parts[0] if len(parts) == 1 else torch.cat([*parts])).to(self.device)
-            for rank, parts in sent.items()
-            if len(parts)
+            rank: [torch.cat([each.to(self.device) for each in parts])] for rank, parts in sent.items() if parts
         }
-        received = {rank: torch.empty(n, dtype=torch.uint8, device=self.device) for rank, n in expected.items()}
+        received = self._transfer(outgoing, {rank: [size] for rank, size in expected.items()})
+        return {rank: parts[0] for rank, parts in received.items()}
+
+    def _transfer(
+        self, sent: Mapping[int, Sequence[torch.Tensor]], expected: Mapping[int, Sequence[int]]
+    ) -> dict[int, list[torch.Tensor]]:
+        """The same with several tensors to a rank, each as it is, of sizes that the receiver knows."""
+        received = {
+            rank: [torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes]
+            for rank, sizes in expected.items()
+        }
         # In one order everywhere, as some backends match messages by it.
-        operations = [dist.P2POp(dist.isend, each, rank, self.group) for rank, each in sorted(outgoing.items())]
-        operations += [dist.P2POp(dist.irecv, each, rank, self.group) for rank, each in sorted(received.items())]
+        operations = [
+            dist.P2POp(call, each.to(self.device), rank, self.group)
+            for call, of_ranks in ((dist.isend, sent), (dist.irecv, received))
+            for rank, parts in sorted(of_ranks.items())
+            for each in parts
+        ]
         for work in dist.batch_isend_irecv(operations) if operations else []:
             work.wait()
         return received
 
     def deliver(self, parcels: Mapping[int, T]) -> dict[int, T]:
         """Send a value to other processes, or this one, by rank; returns what each has sent to this one."""
-        packed = {rank: bytearray(pickle.dumps(parcel)) for rank, parcel in parcels.items() if rank != self.rank}
-        sizes = self.gathered({rank: len(data) for rank, data in packed.items()})
+        packed = {rank: _packed(parcel) for rank, parcel in parcels.items() if rank != self.rank}
+        sizes = self.gathered({rank: [part.numel() for part in parts] for rank, parts in packed.items()})
         expected = {rank: each[self.rank] for rank, each in zip(self.ranks, sizes, strict=True) if self.rank in each}
-        sent = {rank: [torch.frombuffer(data, dtype=torch.uint8)] for rank, data in packed.items()}
         received = {rank: parcel for rank, parcel in parcels.items() if rank == self.rank}
-        for rank, data in self.exchange(sent, expected).items():
-            received[rank] = pickle.loads(data.cpu().numpy().data)  # noqa: S301 # of a process of this very job
+        for rank, parts in self._transfer(packed, expected).items():
+            head, *buffers = (part.cpu().numpy() for part in parts)
+            received[rank] = pickle.loads(head.data, buffers=buffers)  # noqa: S301 # of a process of this very job
         return received
+
+
+_LARGE = 1 << 20  # bytes; arrays from this size on are sent from where they are
+
+
+def _packed(value: object) -> list[torch.Tensor]:
+    """A pickled value, and the large arrays in it, which are not copied."""
+    large: list[memoryview] = []
+
+    def is_within(buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.readonly or view.nbytes < _LARGE:
+            return True
+        large.append(view)
+        return False
+
+    head = bytearray(pickle.dumps(value, protocol=5, buffer_callback=is_within))
+    return [torch.frombuffer(part, dtype=torch.uint8) for part in (head, *large)]
 
 
 def own_group() -> Processes:

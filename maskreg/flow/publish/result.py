@@ -15,12 +15,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.renaming import same_values
@@ -34,7 +34,7 @@ from maskreg.flow.extract.pairing import StoredAs, fold_tied, is_wide, paired
 from maskreg.flow.publish.coding import SPAN_BYTES, WINDOW_BYTES, Shared
 from maskreg.flow.publish.division import Block
 from maskreg.mask import nnz_of, overlap, pack
-from maskreg.mask.packed import Mask
+from maskreg.parallel import system_memory
 from maskreg.tensors.info import BLOCK_NUMEL, numel_of
 from maskreg.tensors.rules import Exact
 
@@ -50,8 +50,10 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int]
 
-_WINDOWS = 32
-"""Windows of a small model, about."""
+_WINDOWS = 64
+"""Windows of a model of a few hundred million parameters, about; larger ones have more, smaller ones fewer."""
+
+_LEAST_BYTES = 1 << 18
 
 
 def extract_shards(
@@ -61,7 +63,7 @@ def extract_shards(
     processes: Processes | Alone,
     root: Path,
     *,
-    mask: Mask | None = None,
+    mask: Artifact | None = None,
     source_root: str = "",
     jobs: int = 1,
 ) -> ExtractResult | None:
@@ -72,7 +74,7 @@ def extract_shards(
     Args:
         model: must not change meanwhile.
         blocks: of all tensors, by the process that owns them.
-        mask: what might have changed; None for all.
+        mask: an artifact with a mask of what might have changed; None for all.
         source_root: an identity that the source must turn out to have.
 
     Returns:
@@ -89,7 +91,7 @@ def extract_shards(
     pairs = fold_tied(pairs, lambda left, right: _are_same(source, weights, (left, right), processes))
     codec = None if wide else get_codec(DEFAULT_CODEC)
     extraction = Extraction(source, weights, pairs, notes, Exact(), codec, reversible=False)
-    most = min(WINDOW_BYTES, sum(map(numel_of, blocks)) // 2 // _WINDOWS)
+    most = min(WINDOW_BYTES, max(_LEAST_BYTES, sum(map(numel_of, blocks)) // 2 // _WINDOWS))
     coding = ShardCoding(extraction, weights, mask, processes)
     return coding.write(processes, root, jobs, most, Provenance(source_root=source_root), model.check_unchanged)
 
@@ -124,8 +126,8 @@ class Weights(Checkpoint):
         for block in blocks:
             if block.owner != self._rank or [*block.taken] == [self._rank]:
                 continue
-            dtype = np.dtype(f"<u{self.tensors[block.name].item_bytes}")
-            self._shared[block.key] = values = np.empty(numel_of(block), dtype)
+            width = self.tensors[block.name].item_bytes
+            self._shared[block.key] = values = system_memory(numel_of(block) * width).view(f"<u{width}")
             for rank, taken in block.taken.items():
                 part = self._own(block) if rank == self._rank else next(received[rank])
                 values[block.runs[rank].positions(taken, block.start)] = part
@@ -166,13 +168,14 @@ class ShardCoding(Shared):
     """Codes spans as an extraction does, where they are owned."""
 
     def __init__(
-        self, extraction: Extraction, weights: Weights, mask: Mask | None, processes: Processes | Alone
+        self, extraction: Extraction, weights: Weights, mask: Artifact | None, processes: Processes | Alone
     ) -> None:
         """Find out which tensors that are stored whole have changed; called by all processes."""
         super().__init__(extraction, [*weights.blocks.values()])
         self._weights, self._mask = weights, mask
-        # Of the tensor at work.
-        self._bits = lru_cache(1)(lambda name: mask[name].packed if mask and name in mask else None)
+        if mask is not None:
+            # Of the mask, no whole shards: coding takes no more memory than two of them.
+            mask.hold_at_most(0)
         self._differ = Differ(extraction.source, weights, extraction.rule, extraction.codec, False, open_device("cpu"))
         self._whole = self._changed(processes) if extraction.codec else set()
 
@@ -183,7 +186,7 @@ class ShardCoding(Shared):
             PairMismatchError: coordinates outside the mask have changed.
         """
         diff = self._differ(span)
-        if self._mask is not None and diff.differs and (outside := self._outside(span, diff)):
+        if self._mask is not None and diff.differs and (outside := self._outside(self._mask, span, diff)):
             raise PairMismatchError(
                 f"{outside:,} coordinates of {span.pair.name} have changed outside the mask",
                 (span.pair.name,),
@@ -214,7 +217,7 @@ class ShardCoding(Shared):
 
         return recast.union(*processes.gathered(processes.together(own)))
 
-    def _outside(self, span: PairSpan, diff: BlockDiff) -> int:
+    def _outside(self, mask: Artifact, span: PairSpan, diff: BlockDiff) -> int:
         """Coordinates outside the mask that have changed."""
         block, (pair, start, stop) = diff.block, span
         same_dtype = pair.source and pair.target and pair.source.dtype == pair.target.dtype
@@ -224,8 +227,9 @@ class ShardCoding(Shared):
             moved = pack(np.not_equal(*sides))
         else:
             moved = np.asarray(block.mask)
-        bits = self._bits(pair.name)
-        return nnz_of(moved) - (0 if bits is None else overlap(moved, bits[start // 8 :][: moved.size]))
+        if pair.name not in mask.mask:
+            return nnz_of(moved)
+        return nnz_of(moved) - overlap(moved, mask.mask_bits(mask.by_name[pair.name], start, stop))
 
 
 def _are_same(source: Checkpoint, weights: Weights, names: tuple[str, str], processes: Processes | Alone) -> bool:

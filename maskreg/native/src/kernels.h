@@ -190,7 +190,8 @@ void maskreg_tokens_of(const uint16_t *source, const uint16_t *target, int64_t n
                        uint32_t *scratch);
 
 // Keys of a span (cell << 6 | token): the cell of each coordinate, and its token, flipped where the cell says so; and
-// how many there are of each: `counts` is [cells, 64], added to. `scratch` is [cells, 64, 4].
+// how many there are of each: `counts` is [cells, 64], added to. `scratch` is [cells, 64, 4]. `tokens` can be the second
+// half of `keys`; NULL for the tokens of keys that are there and not flipped.
 void maskreg_classify_all(const uint16_t *source, int64_t n, int64_t position, const maskreg_contexts *contexts,
                           const uint8_t *tokens, uint16_t *keys, int64_t cells, int64_t *counts, uint32_t *scratch);
 

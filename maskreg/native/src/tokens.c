@@ -138,9 +138,9 @@ void maskreg_tokens_of(const uint16_t *source, const uint16_t *target, int64_t n
     }
 }
 
-// Cell and token, flipped where the cell says so.
-static void make_keys(const uint8_t *restrict cells, const int8_t *restrict flips, const uint8_t *restrict tokens,
-                      int64_t n, uint16_t *restrict keys) {
+// Cell and token, flipped where the cell says so. The tokens can lie where later keys will be.
+static void make_keys(const uint8_t *restrict cells, const int8_t *restrict flips, const uint8_t *tokens, int64_t n,
+                      uint16_t *keys) {
     FOR_EACH(i, n) {
         const int16_t step = (int16_t)(((tokens[i] - MIDDLE) ^ flips[i]) - flips[i]);
         // A literal has no direction.
@@ -152,13 +152,14 @@ static void make_keys(const uint8_t *restrict cells, const int8_t *restrict flip
 void maskreg_classify_all(const uint16_t *source, int64_t n, int64_t position, const maskreg_contexts *contexts,
                           const uint8_t *tokens, uint16_t *keys, int64_t cells, int64_t *counts, uint32_t *scratch) {
     uint32_t(*counters)[COUNTERS] = (uint32_t(*)[COUNTERS])scratch;
-    uint8_t own[TILE];
+    uint8_t own[TILE], here[TILE];
     int8_t flips[TILE];
     memset(counters, 0, (size_t)(cells * TOKENS) * sizeof *counters);
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t m = least(TILE, n - start);
         classify(source + start, m, position + start, contexts, own, flips);
-        make_keys(own, flips, tokens + start, m, keys + start);
+        if (!tokens) FOR_EACH(i, m) here[i] = (uint8_t)(keys[start + i] & (TOKENS - 1));
+        make_keys(own, flips, tokens ? tokens + start : here, m, keys + start);
         count_keys(keys + start, m, counters);
     }
     FOR_EACH(i, cells * TOKENS) counts[i] += sum_of(counters[i]);

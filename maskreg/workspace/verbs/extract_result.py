@@ -98,7 +98,7 @@ def extract_result(
                 undivided(forms) if isinstance(processes, Alone) else divided(forms, state.held, processes),
                 processes,
                 space.root,
-                mask=named.artifact.mask if named else None,
+                mask=named.artifact if named else None,
                 source_root=named.artifact.manifest.source.root if named else "",
                 # Processes of one machine share its cores.
                 jobs=max(1, worker_count(None) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))),
