@@ -109,6 +109,11 @@ def scale(values: Values, weights: Values) -> tuple[float, float]:
     return low, high
 
 
+def shade(value: float, low: float, high: float) -> int:
+    """Which of the colors stands for a value between the ends of a scale, or beyond them."""
+    return round(min(max((value - low) / (high - low or 1.0), 0.0), 1.0) * (len(CIVIDIS) - 1))
+
+
 def table(grid: Grid) -> tuple[Values, Values]:
     """Density and coordinates of every cell: a row a layer, a column a module; NaN without a tensor."""
     values = np.full((len(grid.layers), len(grid.modules)), np.nan)

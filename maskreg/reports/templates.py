@@ -16,6 +16,7 @@ from maskreg.analysis.evidence import STRATA
 from maskreg.analysis.verdict import null_label
 from maskreg.glossary import ENTRIES
 from maskreg.reports import upset
+from maskreg.reports.modules import CIVIDIS
 from maskreg.words import human_bytes, interval, percent, three_digits, times, whole
 
 _UNBROKEN = "\N{NO-BREAK SPACE}%"
@@ -83,4 +84,5 @@ def environment(package: str) -> jinja2.Environment:
     templates.filters |= filters
     templates.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     templates.globals |= {"strata": STRATA, "null_label": null_label, "upset": upset, "ONLY_OF_SIX": ONLY_OF_SIX}
+    templates.globals["CIVIDIS"] = CIVIDIS
     return templates

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.background import BackgroundTask
 
 from maskreg.artifact.layout import FILES, artifact_prefix
-from maskreg.artifact.manifest import Group, Manifest
+from maskreg.artifact.manifest import Manifest
 from maskreg.artifact.presence import absent, listing, objects_of, read_manifest, whole_parts
 from maskreg.catalog.query import Measurement, Query, SearchResult
 from maskreg.digest import Digest
@@ -23,7 +23,7 @@ from maskreg.errors import ConflictError, CorruptError, LimitError, NotFoundErro
 from maskreg.exchange import safetensors_mask
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.ref import README_CHARS, Card, Ref
-from maskreg.reports.modules import CIVIDIS, grid_of, scale, table
+from maskreg.reports.modules import grid_of, scale, shade, table
 from maskreg.service.access import Needs, ProjectReader, client_of
 from maskreg.service.api.models import DigestText
 from maskreg.service.auth.roles import Principal, Role
@@ -117,14 +117,10 @@ def _card(shown: _Shown) -> dict[str, Any]:
 
 def _layers(shown: _Shown) -> dict[str, Any]:
     grid = grid_of(shown.service.registry.artifact(shown.digest).tensors)
-    low, high = scale(*table(grid)) if grid.cells else (0.0, 1.0)
-
-    def shade(group: Group) -> int:
-        return round(min(max((group.density - low) / (high - low), 0.0), 1.0) * (len(CIVIDIS) - 1))
-
+    low, high = scale(*table(grid))
     columns = [{at: cell for (of, at), cell in grid.cells.items() if of == layer and cell.nnz} for layer in grid.layers]
     picture = map_of(columns, grid.modules, "Density by layer and module") if len(columns) > _MANY_LAYERS else None
-    heat = {"grid": grid, "picture": picture, "low": low, "high": high, "shades": len(CIVIDIS)}
+    heat = {"grid": grid, "picture": picture, "low": low, "high": high}
     return {"heat": heat if grid.cells else None, "shade": shade}
 
 

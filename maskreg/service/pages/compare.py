@@ -22,7 +22,7 @@ from maskreg.digest import Digest
 from maskreg.errors import LimitError, TryAgainError, UsageError, WrongCheckpointError
 from maskreg.ref import Ref
 from maskreg.reports.ladder import NOTE, ladder
-from maskreg.reports.modules import CIVIDIS, in_order
+from maskreg.reports.modules import in_order, shade
 from maskreg.reports.words import heading_of_pair, mark_of_pair
 from maskreg.service.access import Visitor
 from maskreg.service.auth.roles import Role, check_role
@@ -85,9 +85,8 @@ def compare(
         masks=list(zip(letters, refs, result.masks, strict=True)),
         pair=result.pairs[0],
         matrix=result.matrix,
-        shades_and_ends=None if result.matrix is None else shades_of(result.matrix, colors),
+        shades_of=shades_of,
         colors=colors,
-        count=len(CIVIDIS),
         answers={} if result.matrix is None else {pair.masks: pair for pair in result.matrix.pairs},
         consensus=result.consensus,
         intersections=result.intersections,
@@ -150,8 +149,7 @@ def shades_of(matrix: PairMatrix, colors: Colors) -> tuple[Mapping[tuple[int, in
     end = max([1e-3, *map(abs, known.values())])
     shown = min(known.values(), default=0.0), max(known.values(), default=0.0)
     low, high = {"zero": (-end, end), "all": (-1.0, 1.0), "shown": shown}[colors]
-    last = len(CIVIDIS) - 1
-    return {masks: round(last * (value - low) / (high - low or 1)) for masks, value in known.items()}, (low, high)
+    return {masks: shade(value, low, high) for masks, value in known.items()}, (low, high)
 
 
 def groups(pair: PairOverlap) -> Mapping[str, Mapping[str, OverlapFigures]]:

@@ -177,24 +177,16 @@ def histogram(
     ).format(BARS, _TALL, Markup().join(bars), "|".join(typed), "|".join(shown), shown[0], shown[-1])
 
 
-def sparkline(
-    values: Sequence[float],
-    name: str = "Density by layer",
-    text: Callable[[float], str] = percent,
-    highest: float | None = None,
-    size: tuple[int, int] = (_STEPS, _TALL),
-) -> Markup:
-    """Values, by default density by layer, as a row of steps from zero to the highest, by default of these values.
+def sparkline(values: Sequence[float], label: str, highest: float, steps: int = _STEPS, tall: int = _TALL) -> Markup:
+    """Values as a row of steps from zero to the highest.
 
-    ``size``: steps at most, beyond which neighbors are averaged, and units of the height.
+    ``steps``: at most, beyond which neighbors are averaged. ``tall``: units of the height.
     """
-    label = f"{name}: {text(min(values))} to {text(max(values))}"
-    stride, tall = -(-len(values) // size[0]), size[1]
+    stride = -(-len(values) // steps)
     groups = [values[at : at + stride] for at in range(0, len(values), stride)]
     means = [sum(group) / len(group) for group in groups]
-    top = highest or max(means) or 1.0
     # Whole numbers, a step a unit wide, and one path for line and area: forty of these are on the first page.
-    line = "".join(f"V{round(tall * (1 - mean / top))}h1" for mean in means)
+    line = "".join(f"V{round(tall * (1 - mean / (highest or 1.0)))}h1" for mean in means)
     return Markup(
         '<svg class="spark" viewBox="0 0 {0} {1}" preserveAspectRatio="none" width="96" height="20" role="img" '
         'aria-label="{2}"><path d="M0 {1}{3}V{1}"/></svg>'

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from maskreg.artifact.manifest import Group
-from maskreg.reports.modules import CIVIDIS, scale
+from maskreg.reports.modules import CIVIDIS, scale, shade
 
 ROWS = 48
 """Rows of a map; more share some."""
@@ -52,8 +52,7 @@ def map_of(
     low, high = scale(np.array([c.density for c in cells.values()]), np.array([c.numel for c in cells.values()]))
     paths: dict[str, str] = defaultdict(str)
     for (x, y), cell in cells.items():
-        place = min(max((cell.density - low) / (high - low), 0.0), 1.0) if cell.nnz else 0.0
-        paths[CIVIDIS[round(place * (len(CIVIDIS) - 1))]] += f"M{x} {y}h1v1h-1z"
+        paths[CIVIDIS[shade(cell.density, low, high)]] += f"M{x} {y}h1v1h-1z"
     lines = "".join(f"M{x}.5 0v{len(rows)}" for x in anchors)
     drawn = Markup("").join(Markup('<path fill="{}" d="{}"/>').format(*path) for path in sorted(paths.items()))
     step = -(-len(rows) // _NAMED_ROWS)

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 
 from maskreg.catalog import query as catalog
 from maskreg.ref import Ref
-from maskreg.reports.modules import CIVIDIS, in_order
+from maskreg.reports.modules import in_order
 from maskreg.service.access import ProjectReader, Visitor
 from maskreg.service.api.artifacts import Cursor
 from maskreg.service.api.replies import position_cursor, position_of
@@ -24,7 +24,6 @@ from maskreg.service.pages.listing import sparkline
 from maskreg.service.pages.maps import Map, map_of
 from maskreg.service.pages.rendering import page
 from maskreg.service.replicas import Replicas, furthest
-from maskreg.words import human_bytes, percent
 from maskreg.workspace.verbs.runs import Version, recent_runs, versions
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
@@ -106,9 +105,6 @@ def run(
         },
         sparkline=sparkline,
         ago=ago,
-        shades=len(CIVIDIS),
-        human_bytes=human_bytes,
-        percent=percent,
     )
 
 
