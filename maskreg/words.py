@@ -2,7 +2,7 @@
 
 One function for each kind of figure: :func:`counted` for counts with their noun, :func:`whole` for bare ones,
 :func:`percent` for shares, :func:`points` for differences of shares, :func:`times` for ratios, :func:`human_bytes` for
-sizes, :func:`three_digits` for the rest.
+sizes, :func:`ago` for times, :func:`three_digits` for the rest.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 NAMED_AT_MOST = 5
 """Names that a message spells out; the rest is counted."""
@@ -78,6 +79,17 @@ def natural(label: str) -> tuple[object, ...]:
     """A sort key for labels with numbers in them: 2 before 10; the empty label comes last."""
     pieces = re.split(r"(\d+)", label)
     return (label == "", *((0, int(piece), "") if piece.isdigit() else (1, 0, piece) for piece in pieces if piece))
+
+
+def ago(at: datetime, now: datetime | None = None) -> str:
+    """How long ago, or how long between two times: ``12 s``, ``5 min``, ``3 h`` or ``2 d``."""
+    seconds = max(0, round(((now or datetime.now(UTC)) - at) / timedelta(seconds=1)))
+    unit, size = next(
+        (unit, size)
+        for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+        if seconds >= size or size == 1
+    )
+    return f"{seconds // size:,} {unit}"
 
 
 def human_bytes(count: float) -> str:

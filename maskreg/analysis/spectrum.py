@@ -94,11 +94,6 @@ def top_energy(values: Values, energy: float, k: int) -> float | None:
     return min(1.0, float(np.square(values[:k]).sum()) / energy)
 
 
-def share_of_ranks(size: int, percent: int) -> int:
-    """How many directions ``percent`` % of ``size`` are: rounded up, at least one."""
-    return max(1, -(-size * percent // 100))
-
-
 def effective_rank(values: Values) -> float | None:
     """``exp(-sum p ln p)`` with ``p = sigma / sum sigma`` (of sigma, not of its square); None for a zero update."""
     total = values.sum()
@@ -141,7 +136,8 @@ def figures(values: Values, energy: float, size: int) -> dict[str, float | None]
     Figures that need all singular values are None when some are missing.
     """
     whole = values if values.size == size else np.empty(0)
-    percents = {f"energy_top_{p}pct": top_energy(values, energy, share_of_ranks(size, p)) for p in TOP_PERCENT}
+    # Of so many percent of the directions: rounded up, at least one.
+    percents = {f"energy_top_{p}pct": top_energy(values, energy, max(1, -(-size * p // 100))) for p in TOP_PERCENT}
     return {
         "spectral_norm": float(values[0]) if values.size and values[0] > 0 else None,
         "stable_rank": stable_rank(values, energy),

@@ -24,6 +24,7 @@ from maskreg.checkpoint.roles import WRAPPERS
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.live.layout import Concatenate, Cut, Join, Operation, Stack, Transpose, Unknown
 from maskreg.live.memory import storage_key
+from maskreg.words import natural
 
 _WITHIN = rf"(?:{'|'.join(sorted(WRAPPERS | {'base_layer'}))})\."
 _WRAPPERS = re.compile(rf"\A(?:module\.|base_model\.model\.|{_WITHIN})+|(?<=\.){_WITHIN}")
@@ -190,7 +191,7 @@ def find(names: Iterable[str], tensors: Mapping[str, torch.Tensor], model: torch
     known = _by_bare_name(tensors, described.path)
     matches = Matches()
     joined: dict[tuple[tuple[str, ...], tuple[Operation, ...], bool], dict[int, list[str]]] = {}
-    for name in sorted(names, key=_natural):
+    for name in sorted(names, key=natural):
         target, guessed = _target(name, known, described, tensors)
         if target is None:
             (matches.ignored if described.ignores(name) else matches.missing).append(name)
@@ -243,11 +244,6 @@ def _only(name: str, target: str, known: Mapping[str, list[str]], tensors: Mappi
             name, f"ambiguous in this model: {' or '.join(names[:3])}", hint="pass one of its submodels"
         )
     return names[0]
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort key that orders experts by number."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in name.split(".")]
 
 
 _QUANTIZED = ("bitsandbytes", "torchao", "optimum", "gptqmodel", "auto_gptq", "awq", "hqq", "quanto")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
-from maskreg.analysis.comparison import Comparison, ConsensusPicture, Intersection, PairOverlap
+from maskreg.analysis.comparison import ConsensusPicture, Intersection, PairOverlap
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.papers import TableBeside
 from maskreg.analysis.verdict import Outcome, Verdict
@@ -117,10 +117,11 @@ def gather(
     if not others:
         return findings
     comparison = measure_overlap(masks, source, spec, progress=progress, jobs=jobs)
+    outcomes = repeat(None) if comparison.matrix is None else comparison.outcomes
     # The report's mask is in the first pairs.
     compared = (
         OtherMask(other.name, other.card, pair, _independent(mask.artifact, other.artifact), outcome)
-        for other, pair, outcome in zip(others, comparison.pairs, _corrected(comparison), strict=False)
+        for other, pair, outcome in zip(others, comparison.pairs, outcomes, strict=False)
     )
     crossed = comparison.intersections
     findings = replace(findings, others=tuple(compared), matrix=comparison.matrix, intersections=crossed)
@@ -129,10 +130,6 @@ def gather(
     artifacts, allow_different = [each.artifact for each in masks], spec.allow_different
     pictures = picture_consensus(artifacts, allow_different=allow_different, selection=selection, progress=progress)
     return replace(findings, consensus=pictures)
-
-
-def _corrected(comparison: Comparison) -> Iterable[Outcome | None]:
-    return repeat(None) if comparison.matrix is None else comparison.outcomes
 
 
 def _independent(mask: Artifact, other: Artifact) -> bool:

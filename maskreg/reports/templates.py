@@ -17,7 +17,7 @@ from maskreg.analysis.verdict import null_label
 from maskreg.glossary import ENTRIES
 from maskreg.reports import upset
 from maskreg.reports.modules import CIVIDIS
-from maskreg.words import human_bytes, interval, percent, three_digits, times, whole
+from maskreg.words import ago, human_bytes, interval, percent, three_digits, times, whole
 
 _UNBROKEN = "\N{NO-BREAK SPACE}%"
 
@@ -84,5 +84,5 @@ def environment(package: str) -> jinja2.Environment:
     templates.filters |= filters
     templates.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     templates.globals |= {"strata": STRATA, "null_label": null_label, "upset": upset, "ONLY_OF_SIX": ONLY_OF_SIX}
-    templates.globals["CIVIDIS"] = CIVIDIS
+    templates.globals |= {"CIVIDIS": CIVIDIS, "ago": ago}
     return templates

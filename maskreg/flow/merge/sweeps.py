@@ -266,18 +266,13 @@ def count_lower(update: Floats, upper: int, counts: Counts) -> None:
 
 
 def _equal(merger: SpanMerger, places: _Places, span: Span, tiles: _Tiles) -> list[Counts]:
-    """Positions of the sizes with these bits, for each search."""
+    """Positions of the sizes with these bits, ascending, for each search."""
     parts: list[list[Counts]] = [[np.empty(0, np.int64)] for _ in places[span.name]]
     for tile in tiles():
         ranked = merger.ranked(tile)
         for (order, code), positions in zip(places[span.name], parts, strict=True):
-            positions.append(positions_of(ranked[order], code) + tile.first)
+            positions.append(np.flatnonzero(size_codes(ranked[order]) == np.uint32(code)) + tile.first)
     return [np.concatenate(positions) for positions in parts]
-
-
-def positions_of(update: Floats, code: int) -> Counts:
-    """Where the sizes with these bits are, int64, ascending."""
-    return np.flatnonzero(size_codes(update) == np.uint32(code))
 
 
 def _largest(counts: Counts, rank: int) -> tuple[int, int]:

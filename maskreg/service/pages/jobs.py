@@ -13,7 +13,6 @@ from maskreg.service.access import SomeReader
 from maskreg.service.api import patches
 from maskreg.service.context import Served
 from maskreg.service.pages.rendering import page
-from maskreg.service.pages.runs import ago
 from maskreg.workspace.verbs.jobs import Job, JobState
 
 router = APIRouter(prefix="/jobs", tags=["pages"], default_response_class=HTMLResponse)
@@ -36,7 +35,7 @@ def jobs(
 ) -> HTMLResponse:
     """The jobs of the projects that the reader can read, the newest first."""
     found = patches.list_(service, principal, project, [state] if state else None, before, ROWS)
-    values = {"project": project, "state": state, "states": list(JobState), "before": before, "ago": ago}
+    values = {"project": project, "state": state, "states": list(JobState), "before": before}
     return page(request, principal, "jobs.html.j2", status=200, jobs=found.items, older=found.next, **values)
 
 
@@ -46,7 +45,7 @@ def job(request: Request, service: Served, principal: SomeReader, id: str) -> HT
     found = patches.show(service, principal, id)
     goes_on = not (found.state.is_final or found.canceled_by)
     can_cancel = goes_on and principal.role(found.project) >= patches.canceler(found, principal)
-    values = {"job": found, "refs": refs_of(found), "can_cancel": can_cancel, "ago": ago}
+    values = {"job": found, "refs": refs_of(found), "can_cancel": can_cancel}
     return page(request, principal, "job.html.j2", status=200, **values)
 
 

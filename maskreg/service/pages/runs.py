@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Annotated
 
@@ -61,7 +60,6 @@ def runs(
         cursor=cursor,
         looked=looked * DELTAS,
         furthest=furthest,
-        ago=ago,
     )
 
 
@@ -104,19 +102,7 @@ def run(
             "size": [facts.size for _, facts in links],
         },
         sparkline=sparkline,
-        ago=ago,
     )
-
-
-def ago(at: datetime, now: datetime | None = None) -> str:
-    """How long ago, or how long between two times: ``12 s``, ``5 min``, ``3 h`` or ``2 d``."""
-    seconds = max(0, round(((now or datetime.now(UTC)) - at) / timedelta(seconds=1)))
-    unit, size = next(
-        (unit, size)
-        for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
-        if seconds >= size or size == 1
-    )
-    return f"{seconds // size:,} {unit}"
 
 
 def _map(shown: Sequence[Version]) -> Map | None:

@@ -133,10 +133,6 @@ def _refuse_views(operation: Any, args: tuple[Any, ...]) -> None:
         )
 
 
-def _of_lists(args: tuple[Any, ...]) -> list[Any]:
-    return [value for arg in args if isinstance(arg, (list, tuple)) for value in arg]
-
-
 def _written(operation: Any, args: tuple[Any, ...]) -> list[Any]:
     """The arguments that an operation writes to, those in lists one by one."""
     declared = zip(operation._schema.arguments, args, strict=False)
@@ -144,7 +140,7 @@ def _written(operation: Any, args: tuple[Any, ...]) -> list[Any]:
     if operation.namespace == "c10d":
         # Their schemas do not tell: what is reduced or received comes first.
         written = [args[0]]
-    return [*written, *_of_lists(tuple(written))]
+    return [*written, *(value for arg in written if isinstance(arg, (list, tuple)) for value in arg)]
 
 
 def _view(_: Any, own: PackedGradient, shape: list[int]) -> PackedGradient:

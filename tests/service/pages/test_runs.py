@@ -15,7 +15,7 @@ from maskreg.digest import Digest
 from maskreg.ref import Ref
 from maskreg.service.app import create_app
 from maskreg.service.pages import runs
-from maskreg.service.pages.runs import ago
+from maskreg.words import ago
 from tests.checkpoints import make_checkpoint, moved
 from tests.service.pages.conftest import EVIL, LAYERS, tensors
 from tests.service.serving import ADMIN, headers, service_in
