@@ -9,8 +9,7 @@ Many threads borrow ranges of the same shard. Each object is fetched once, witho
 A thread that finds the key lock taken would only wait, so it first fetches the next shard of the same array.
 
 The memory of large local objects is used again, because touching a page for the first time costs more than reading into
-it. A borrowed object keeps its memory; of the others, the least recently used
-give theirs to the next::
+it. A borrowed object keeps its memory; of the others, the least recently used give theirs to the next::
 
     shard 0   borrowed twice    stays
     shard 1   -                 its memory takes shard 4

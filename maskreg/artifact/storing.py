@@ -97,13 +97,13 @@ class ShardStorer:
         self._running.append(self._pool.submit(self._stored, layout, number, spool))
 
     def finish(self) -> None:
-        """Wait until all shards are stored; nothing can be spooled any more."""
+        """Wait until all shards are stored, and close the spools; on NFS, open ones have names in the folder."""
         while self._running:
             self._running.popleft().result()
         self._spools.close()
 
     def close(self) -> None:
-        """Wait for what is being stored, and forget the rest."""
+        """Wait for what is being stored, and drop the rest."""
         self._pool.shutdown(cancel_futures=True)
         self._spools.close()
 

@@ -54,8 +54,8 @@ _SIZED = 1 << 14  # predictions, in whole rows, from which size classes are made
 def fit_factors(matrix: Matrix, counts: npt.NDArray[np.int64], buffers: Buffers) -> tuple[Ints, Ints] | None:
     """Row and column factors of a block, int8 ``[rank, rows]`` and ``[rank, width]``; None when they would not pay.
 
-    ``counts``: int64 ``[256, 64]``, tokens by exponent. ``buffers``: levels take the place of the block, which is
-    written later.
+    ``counts``: int64 ``[256, 64]``, tokens by exponent. ``buffers``: of the encoder, whose block is written later, into
+    the memory of the levels.
     """
     compiled = library()
     source, tokens, rows, width, column = matrix

@@ -395,7 +395,7 @@ class _Encoder:
                 none = np.empty(0, np.int8)
                 best = self._plan(Contexts(self._grid, 2 * first, none, none, of_rows, of_columns, bounds))
             if best is None or best.bits > _CLEAR_GAIN * bits:
-                if best:
+                if best:  # its keys took the place of the tokens
                     self._read_tokens("other keys", np.zeros_like(self._counts))
                 of_rows, of_columns = fit_scales(matrix._replace(tokens=self._tokens), self._counts)
                 if vary(of_rows, of_columns):

@@ -79,7 +79,8 @@ def write_frames(
     A safetensors file begins with a header that states sizes which only compressing tells. So room is left for the
     longest header that there can be, which is then written in front and padded with spaces, as the format allows.
     """
-    longest = [TensorInfo(info.name, "U8", (_most(info),)) for info in infos]
+    # Longer than any frame: zstd adds a 128th at most to what it cannot compress.
+    longest = [TensorInfo(i.name, "U8", (2 * (4 + (1 + POSITION.itemsize) * i.nbytes) + 1024,)) for i in infos]
     room = len(build_header(longest, {info.name: "0" * 32 for info in infos}))
     frames: dict[str, Frame] = {}
     with path.open("xb") as file:
@@ -108,11 +109,6 @@ def _write_tensor(file: BinaryIO, spans: Iterable[Encoded], hasher: Any) -> Fram
     frame = pack_frame(np.concatenate(parts), ZSTD_LEVEL)
     file.write(frame)
     return Frame(len(frame), hasher.hexdigest())
-
-
-def _most(info: TensorInfo) -> int:
-    # Larger than any frame: zstd adds a 128th at most to what it cannot compress.
-    return (4 + (1 + POSITION.itemsize) * info.nbytes) * 2 + 1024
 
 
 class FramePatches:

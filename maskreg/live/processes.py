@@ -17,6 +17,8 @@ from maskreg.live.state import is_sharded
 
 T = TypeVar("T")
 
+_LARGE = 1 << 20  # bytes; arrays from this size on are sent from where they are
+
 FAILURES = (MaskregError, OSError, RuntimeError, MemoryError)
 """What can go wrong on one process alone, and must then be known to all. Running out of GPU memory is among them."""
 
@@ -91,7 +93,7 @@ class Processes:
     def _transfer(
         self, sent: Mapping[int, Sequence[torch.Tensor]], expected: Mapping[int, Sequence[int]]
     ) -> dict[int, list[torch.Tensor]]:
-        """The same with several tensors to a rank, each as it is, of sizes that the receiver knows."""
+        """The same with each tensor on its own, and the sizes of several expected from a rank."""
         received = {
             rank: [torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes]
             for rank, sizes in expected.items()
@@ -117,9 +119,6 @@ class Processes:
             head, *buffers = (part.cpu().numpy() for part in parts)
             received[rank] = pickle.loads(head.data, buffers=buffers)  # noqa: S301 # of a process of this very job
         return received
-
-
-_LARGE = 1 << 20  # bytes; arrays from this size on are sent from where they are
 
 
 def _packed(value: object) -> list[torch.Tensor]:

@@ -50,10 +50,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int]
 
-_WINDOWS = 64
-"""Windows of a model of a few hundred million parameters, about; larger ones have more, smaller ones fewer."""
-
-_LEAST_BYTES = 1 << 18
+_WINDOWS, _LEAST_BYTES = 64, 1 << 18
+"""Windows of a model, about, and bytes of each at least; of a large model each has WINDOW_BYTES, so there are more."""
 
 
 def extract_shards(
@@ -174,7 +172,7 @@ class ShardCoding(Shared):
         super().__init__(extraction, [*weights.blocks.values()])
         self._weights, self._mask = weights, mask
         if mask is not None:
-            # Of the mask, no whole shards: coding takes no more memory than two of them.
+            # No whole shards, each of which takes as much memory as half of the coding.
             mask.hold_at_most(0)
         self._differ = Differ(extraction.source, weights, extraction.rule, extraction.codec, False, open_device("cpu"))
         self._whole = self._changed(processes) if extraction.codec else set()

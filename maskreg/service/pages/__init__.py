@@ -1,1 +1,1 @@
-"""The pages of a server: drawn on the server, readable without a script, of a few kilobytes."""
+"""The pages of a server: drawn on the server, and readable without a script."""

@@ -1,4 +1,4 @@
-// Curves of a run: pictures become ones to zoom and to read, all over the same versions. Without it, they stay pictures.
+// Curves of a run: makes its pictures charts to zoom and to read, all over the same versions.
 "use strict";
 {
   const data = JSON.parse(document.getElementById("figures").textContent), { number, step, minute } = data, count = number.length;
@@ -12,7 +12,7 @@
   const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const soft = () => color("--soft"), faint = { stroke: () => color("--faint"), width: 1 };
 
-  // A version is a step from its index to the next one; those that are gone have none.
+  // A version is a step from its index to the next one; deleted versions have none.
   const plots = [...document.querySelectorAll(".plot")].map(box => {
     const text = texts[box.dataset.key], { paddingLeft, paddingBottom, fontFamily } = getComputedStyle(box), font = `12px ${fontFamily}`;
     const axis = { stroke: soft, font, grid: faint, ticks: faint };

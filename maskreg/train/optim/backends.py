@@ -82,7 +82,7 @@ class Plain(Backend):
                 eps=step.eps,
                 maximize=False,
             )
-            _scatter(operands.weights, part, offsets, values)
+            operands.weights[part.coordinates].scatter_(0, offsets, values.to(operands.weights.dtype))
 
 
 def _values(operands: Operands, part: Slice, offsets: torch.Tensor) -> torch.Tensor:
@@ -107,10 +107,6 @@ def _gradient(gradient: Gradient, part: Slice, offsets: torch.Tensor, scale: flo
         return values if scale == 1.0 else values * scale
     values = gradient.values[part.coordinates].index_select(0, offsets).float()
     return values if scale == 1.0 else values.mul_(scale)
-
-
-def _scatter(weights: torch.Tensor, part: Slice, offsets: torch.Tensor, values: torch.Tensor) -> None:
-    weights[part.coordinates].scatter_(0, offsets, values.to(weights.dtype))
 
 
 DTYPES = (torch.float32, torch.bfloat16)

@@ -214,14 +214,9 @@ def _norm_each(_: Any, each: list[Any], order: float = 2, dtype: torch.dtype | N
     return [torch.linalg.vector_norm(own, order, dtype=dtype) for own in each]
 
 
-def _all_reduce(operation: Any, each: list[Any], *options: Any) -> Any:
-    """Reduce the entries, as a hook of tensor parallelism does that comes after ours."""
+def _on_entries(operation: Any, each: list[Any], *options: Any) -> Any:
+    """Change the entries: a hook of tensor parallelism that comes after ours reduces them, GradScaler divides them."""
     return operation([own.entries if isinstance(own, PackedGradient) else own for own in each], *options)
-
-
-def _unscale(operation: Any, each: list[Any], found_inf: torch.Tensor, inverse: torch.Tensor) -> None:
-    """What GradScaler does: divide by its scale, and note infinities and NaNs."""
-    operation([own.entries if isinstance(own, PackedGradient) else own for own in each], found_inf, inverse)
 
 
 _ON_PACKED: Mapping[Any, Callable[..., Any]] = {
@@ -246,8 +241,8 @@ _ON_PACKED: Mapping[Any, Callable[..., Any]] = {
     _aten.clamp_.default: _clamp,
     _aten.linalg_vector_norm.default: _norm,
     _aten._foreach_norm.Scalar: _norm_each,
-    _aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
-    torch.ops.c10d.allreduce_.default: _all_reduce,
+    _aten._amp_foreach_non_finite_check_and_unscale_.default: _on_entries,
+    torch.ops.c10d.allreduce_.default: _on_entries,
 }
 """What is done on packed values, or NotImplemented where that would not be the same."""
 
