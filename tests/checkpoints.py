@@ -57,6 +57,13 @@ def moved(tensor: Tensor, fraction: float = 0.1, seed: int = 0) -> Tensor:
     return dtype, np.where(chosen, bits + ulp_steps, bits).astype(bits.dtype).reshape(bits.shape)
 
 
+def flip(path: Path, at: int | None = None) -> None:
+    """Flip a bit of a file, of the byte at a place or in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 1
+    path.write_bytes(data)
+
+
 def header_bytes(entries: Mapping[str, Any]) -> bytes:
     """A header of any content, good or bad, with its length in front."""
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")

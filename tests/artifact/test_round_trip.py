@@ -16,6 +16,7 @@ from maskreg.mask import packed_bytes, unpack
 from maskreg.store.file import FileStore
 from maskreg.tensors.info import BLOCK_NUMEL
 from tests.artifact.making import Pair, pair, write
+from tests.checkpoints import flip
 
 
 def open_at(root: Path, digest: Digest) -> Artifact:
@@ -89,9 +90,7 @@ def test_without_room_for_shards_chunks_are_read(tmp_path: Path, fraction: float
     assert np.array_equal(artifact.leaves(row), roomy.leaves(row))
     # Of a shard that was hashed before, each chunk is checked when it is read again.
     (shard,) = (path for path in (tmp_path / artifact_prefix(digest) / "data.zarr/mask").rglob("*") if path.name == "0")
-    data = bytearray(shard.read_bytes())
-    data[100] ^= 1
-    shard.write_bytes(data)
+    flip(shard, 100)
     with pytest.raises(CorruptError, match=r"data.zarr/mask/c/0"):
         artifact.mask_bits(row, 0, 64)
     again = open_at(tmp_path, digest)

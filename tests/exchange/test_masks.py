@@ -12,6 +12,7 @@ import maskreg
 from maskreg.errors import DataError, FormatError
 from maskreg.flow.masks import RECIPE
 from maskreg.workspace.storing import Stored
+from tests.checkpoints import flip
 from tests.exchange.conftest import Lab
 
 HALF = "model.half.weight"
@@ -81,9 +82,7 @@ def test_what_is_no_mask_of_the_source_is_refused_by_name(lab: Lab) -> None:
 def test_damage_is_refused_by_name(lab: Lab) -> None:
     out = lab.folder / "masks.safetensors"
     maskreg.convert_to("toy:v1", "safetensors-mask", out, workspace=lab.space)
-    data = bytearray(out.read_bytes())
-    data[-1] ^= 1
-    out.write_bytes(data)
+    flip(out, -1)
     with pytest.raises(DataError, match=r"\bmodel\.\S+: "):
         maskreg.convert_from(out, "safetensors-mask", lab.source, "back", workspace=lab.space)
     assert not list((lab.folder / "home" / "staging").glob("*"))

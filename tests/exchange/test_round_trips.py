@@ -14,7 +14,7 @@ from maskreg.exchange import FORMATS
 from maskreg.exchange.base import parse_lineage
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.progress import Silent
-from tests.checkpoints import bf16, make_checkpoint
+from tests.checkpoints import bf16, flip, make_checkpoint
 from tests.exchange.conftest import SOURCE, Lab, target_of
 
 VALUES = [
@@ -82,9 +82,7 @@ def test_a_full_disk_an_interrupt_and_damage_leave_nothing(
         maskreg.convert_to("toy:v1", name, out, progress=Interrupting(), workspace=lab.space)
     for path in (lab.folder / "home" / "artifacts").rglob("c/*"):
         if path.is_file():
-            data = bytearray(path.read_bytes())
-            data[len(data) // 2] ^= 1
-            path.write_bytes(data)
+            flip(path)
     with pytest.raises(maskreg.DataError):
         maskreg.convert_to("toy:v1", name, out, workspace=lab.space)
     assert sorted(lab.folder.iterdir()) == before

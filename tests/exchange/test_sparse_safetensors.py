@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 import maskreg
 from maskreg.errors import CorruptError, DataError, FormatError
-from tests.checkpoints import Bits
+from tests.checkpoints import Bits, flip
 from tests.exchange.conftest import SOURCE, Lab, target_of
 
 Q = "model.layers.0.mlp.experts.up_proj"
@@ -135,13 +135,11 @@ def test_an_anchor_and_a_delta_that_lacks_a_tensor_are_refused(lab: Lab, metadat
 def test_a_flipped_value_is_refused_by_name(lab: Lab) -> None:
     out = lab.folder / "update.safetensors"
     maskreg.convert_to("toy:v1", "sparse-safetensors", out, workspace=lab.space)
-    blob = bytearray(out.read_bytes())
-    blob[-1] ^= 1
-    out.write_bytes(blob)
+    flip(out, -1)
     with pytest.raises(CorruptError, match=r"model\.\S+: "):
         maskreg.convert_from(out, "sparse-safetensors", lab.source, "back", workspace=lab.space)
     with pytest.raises(CorruptError, match=r"update\.safetensors: "):
-        out.write_bytes(blob[:-9])
+        out.write_bytes(out.read_bytes()[:-9])
         maskreg.convert_from(out, "sparse-safetensors", lab.source, "back", workspace=lab.space)
 
 

@@ -11,15 +11,14 @@ from maskreg_cli.next_step import next_step
 import maskreg
 from maskreg.native import available, using
 from maskreg.workspace.storing import Stored
+from tests.checkpoints import flip
 from tests.workspace.conftest import Lab
 
 
 def damage(folder: Path) -> Path:
     """Change one byte of an artifact's mask."""
     (path,) = (folder / "artifacts").rglob("mask/c/0")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    flip(path)
     return path
 
 

@@ -14,7 +14,7 @@ from maskreg.errors import CorruptError, UsageError, WrongCheckpointError
 from maskreg.flow.apply import in_memory as patching
 from maskreg.parallel import ordered
 from maskreg.store.file import FileStore
-from tests.checkpoints import Tensor, bf16, f32, moved
+from tests.checkpoints import Tensor, bf16, f32, flip, moved
 from tests.flow.making import BLOCK, LEAF, bits, edge_pair, extracted, opened
 
 TORCH = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "I64": torch.int64, "BOOL": torch.bool}
@@ -67,10 +67,7 @@ def test_every_edge_is_patched_in_place_and_back(
 def test_damage_anywhere_and_nothing_is_touched(tmp_path: Path) -> None:
     source, target = edge_pair()
     digest = made(tmp_path, source, target).digest
-    shard = next((tmp_path / "root").rglob("data.zarr/delta/c/0"))
-    data = bytearray(shard.read_bytes())
-    data[len(data) // 2] ^= 1
-    shard.write_bytes(data)
+    flip(next((tmp_path / "root").rglob("data.zarr/delta/c/0")))
     state = live(source)
     with pytest.raises(CorruptError):
         apply_(state, Artifact.open(FileStore(tmp_path / "root"), digest))

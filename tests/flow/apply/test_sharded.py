@@ -11,7 +11,7 @@ import torch
 
 from maskreg.artifact import arrays, layout
 from maskreg.checkpoint import open_checkpoint
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints import flip, make_checkpoint
 from tests.flow.apply.sharding import small_objects, source_of, target_of
 from tests.flow.making import extracted
 from tests.live import models
@@ -45,10 +45,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
             after = make_checkpoint(path / f"tensors/target-{update}", target_of(source, seed))
             extracted(path / "tensors" / update, before, open_checkpoint(after), reversible=True)
     shutil.copytree(path / "tensors/first", path / "tensors/damaged")
-    shard = next((path / "tensors/damaged").rglob("data.zarr/delta/c/1"))
-    data = bytearray(shard.read_bytes())
-    data[len(data) // 2] ^= 1
-    shard.write_bytes(data)
+    flip(next((path / "tensors/damaged").rglob("data.zarr/delta/c/1")))
     return path
 
 

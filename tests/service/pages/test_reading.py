@@ -40,6 +40,7 @@ from maskreg.service.pages.artifact import in_turn
 from maskreg.settings import Remote
 from maskreg.words import percent, times
 from maskreg.workspace.verbs import keys
+from tests.checkpoints import flip
 from tests.service.pages.conftest import EVIL, LAYERS, MODULES
 from tests.service.serving import ADMIN, WEB, headers, service_in, until
 
@@ -305,9 +306,7 @@ def test_the_tab_of_files_tells_of_an_artifact_that_lacks_an_object(home: Path, 
         digest = service.workspace.find("team/toy-opd:v1").digest
         objects = tmp_path / f"home/artifacts/sha256/{digest.hex}/data.zarr"
         client = TestClient(create_app(service), "http://localhost", raise_server_exceptions=False)
-        shard = bytearray((objects / "delta/c/0").read_bytes())
-        shard[9] ^= 1
-        (objects / "delta/c/0").write_bytes(shard)
+        flip(objects / "delta/c/0", 9)
         cut = client.get(f"{OPD}/artifact.tar")
         assert len(cut.content) < int(cut.headers["content-length"])
         (objects / "mask/zarr.json").unlink()
