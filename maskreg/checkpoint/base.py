@@ -57,6 +57,13 @@ class Checkpoint(Closing):
             CorruptError, UnavailableError: the stored data is shorter than it should be, or the disk does not answer.
         """
 
+    def map(self) -> None:
+        """Read in place from now on, where that can be done: from files that are mapped into memory.
+
+        It saves a block's memory on each thread. But where a page cannot be read, because the file was cut short
+        meanwhile, the process ends.
+        """
+
     def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files that travel with the weights: name to path."""
         return {}

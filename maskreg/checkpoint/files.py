@@ -3,7 +3,8 @@
 On a disk they are regular files, read with ``pread``. They are not mapped into memory: a mapped page that cannot be
 read (a file that was cut short meanwhile, a network disk that went away) kills the process with SIGBUS, where ``pread``
 returns an error; and mapped pages count as the process's memory, so that reading a large checkpoint would look like
-holding it. ``pread`` takes its offset as an argument, so any number of threads can share a file without a lock.
+holding it. ``pread`` takes its offset as an argument, so any number of threads can share a file without a lock. Where
+memory is short, beside a training, a caller can ask for mapped files all the same: see :meth:`Checkpoint.map`.
 
 Beside the weights lie small files, which travel with a checkpoint, and other weights, which never do. Some small files
 can run code on the machine that loads the checkpoint. Loaders run two kinds, when they are told to trust it: Python
@@ -14,6 +15,7 @@ or in any repository of the hub. Chat templates are no code in this sense: loade
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import re
 import shlex
@@ -145,6 +147,12 @@ class _DiskFile:
     def __init__(self, path: Path, handle: int, status: os.stat_result) -> None:
         self.path, self.size = path, status.st_size
         self._handle = handle
+        self._mapped: memoryview | None = None
+
+    def map(self) -> None:
+        """Have everything at hand."""
+        with reading(self.path):
+            self._mapped = memoryview(mmap.mmap(self._handle, 0, prot=mmap.PROT_READ))
 
     def fill(self, into: memoryview, offset: int) -> bool:
         done = 0
@@ -159,13 +167,15 @@ class _DiskFile:
         return True
 
     def at_hand(self, offset: int, size: int) -> memoryview | None:
-        return None
+        mapped = self._mapped
+        return mapped[offset : offset + size] if mapped is not None and offset + size <= len(mapped) else None
 
     def expect(self, offset: int, size: int) -> int:
         # The system reads ahead by itself.
         return 0
 
     def close(self) -> None:
+        self._mapped = None
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
             os.close(handle)
@@ -188,6 +198,12 @@ class Files:
         if path not in self._opened:
             self._opened[path] = open_regular(path)
         return self._opened[path]
+
+    def map(self) -> None:
+        """Map those that are on a disk."""
+        for file in self._opened.values():
+            if isinstance(file, _DiskFile):
+                file.map()
 
     def close(self) -> None:
         """Close all files; can be called twice."""

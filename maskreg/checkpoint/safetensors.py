@@ -254,6 +254,11 @@ class SafetensorsCheckpoint(StoredCheckpoint):
             raise CorruptError(name, f"{self.path} was cut short while it was read")
         return memory.view(kind)
 
+    def map(self) -> None:
+        """Map the files."""
+        self._files.map()
+        self.blockwise = True
+
     def expect(self, name: str, start: int, stop: int) -> int:
         """Fetch elements that are read soon."""
         if (info := self.tensors.get(name)) is None:

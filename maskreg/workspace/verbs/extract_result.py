@@ -51,7 +51,7 @@ def extract_result(
         artifact: its mask was trained; coordinates outside of it that have changed are an error. Pulled if it is not
             in the local registry. None where all coordinates can change.
         source: the checkpoint that training began from; by default the artifact's. One in 32 bits or more gives a mask
-            alone.
+            alone. Its files are mapped into memory, and must stay as they are.
         dry_run: check everything but the weights, and store nothing.
         card: see :class:`CardOptions`; without a family, the artifact's.
 
@@ -85,7 +85,10 @@ def extract_result(
             def open_source() -> Checkpoint:
                 given = source if named is None else verified_source(space, named.artifact, source=source)
                 assert given is not None
-                return stack.enter_context(space.checkpoint(given, side="source"))
+                opened_source = stack.enter_context(space.checkpoint(given, side="source"))
+                # Training has mapped the source too, and needs its memory for itself.
+                opened_source.map()
+                return opened_source
 
             before = processes.together(open_source)
             rank, forms = processes.rank, before.tensors
