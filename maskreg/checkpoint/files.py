@@ -3,8 +3,8 @@
 On a disk they are regular files, read with ``pread``. They are not mapped into memory: a mapped page that cannot be
 read (a file that was cut short meanwhile, a network disk that went away) kills the process with SIGBUS, where ``pread``
 returns an error; and mapped pages count as the process's memory, so that reading a large checkpoint would look like
-holding it. ``pread`` takes its offset as an argument, so any number of threads can share a file without a lock. Where
-memory is short, beside a training, a caller can ask for mapped files all the same: see :meth:`Checkpoint.map`.
+holding it. ``pread`` takes its offset as an argument, so any number of threads can share a file without a lock.
+Beside a training, where memory is short, :meth:`Checkpoint.map` has them mapped.
 
 Beside the weights lie small files, which travel with a checkpoint, and other weights, which never do. Some small files
 can run code on the machine that loads the checkpoint. Loaders run two kinds, when they are told to trust it: Python
