@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -51,13 +51,16 @@ class ArtifactWriter:
         self._parts = frozenset(parts)
         self._staging = Staging(root)
         self._store = self._staging.store
-        # First of all, so that a folder that cannot be written is noticed before any work is done.
-        self._store.put(f"{GROUP}/zarr.json", dump_metadata(group_document(SCHEMA)))
         self._storer = ShardStorer(self._store, jobs)
-        self._mask = GrowingArray(self._storer, "mask", compress=True) if "mask" in self._parts else None
-        self._leaves = GrowingArray(self._storer, "leaves")
-        self._coded = {p: GrowingArray(self._storer, p) for p in PARTS[1:] if p in self._parts}
-        self._index = {p: GrowingArray(self._storer, f"{p}_index") for p in self._coded}
+        with ExitStack() as undo:
+            undo.push(self.__exit__)
+            # First of all, so that a folder that cannot be written is noticed before any work is done.
+            self._store.put(f"{GROUP}/zarr.json", dump_metadata(group_document(SCHEMA)))
+            self._mask = GrowingArray(self._storer, "mask", compress=True) if "mask" in self._parts else None
+            self._leaves = GrowingArray(self._storer, "leaves")
+            self._coded = {p: GrowingArray(self._storer, p) for p in PARTS[1:] if p in self._parts}
+            self._index = {p: GrowingArray(self._storer, f"{p}_index") for p in self._coded}
+            undo.pop_all()
         self._whole: dict[str, GrowingArray] = {}
         self._blocks = 0
         self._open: _OpenTensor | None = None
@@ -67,9 +70,7 @@ class ArtifactWriter:
     def __enter__(self) -> ArtifactWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._storer.close()
         self._staging.discard()
 
@@ -224,8 +225,7 @@ class _OpenTensor:
         self.name = name
         self.role = role
         self.layer = layer
-        self.source = source
-        self.target = target
+        self.source, self.target = source, target
         self.counts, self.blocks = Counts(), 0
         self.waiting: list[dict[PartName, Coded]] = []
         self.whole_bytes = self.reverse_whole_bytes = 0

@@ -115,7 +115,7 @@ class _Cut:
         for dim, (lo, hi) in enumerate(ranges):
             local = local.narrow(dim, lo, hi - lo)
         kept = [dim for dim in self._dims if dim is not None]
-        ordered = local.permute(*kept, *(dim for dim in range(local.dim()) if dim not in kept))
+        ordered = local.permute([*kept, *(dim for dim in range(local.dim()) if dim not in kept)])
         # What is left behind them has one index each.
         flat = ordered.as_strided(ordered.shape[: len(kept)], ordered.stride()[: len(kept)], ordered.storage_offset())
         for dim, of in enumerate(self._dims):

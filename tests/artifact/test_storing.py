@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +26,8 @@ class GatedStore(StagingStore):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, folder)
-        self.gate = threading.Event()
+        self.gate, self._lock = threading.Event(), threading.Lock()
         self.waiting = self.most = 0
-        self._lock = threading.Lock()
 
     def put_pieces(self, key: str, pieces: Iterable[bytes | memoryview]) -> None:
         with self._lock:
@@ -41,8 +42,7 @@ class GatedStore(StagingStore):
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_as_many_shards_are_on_the_way_as_there_are_threads(jobs: int, tmp_path: Path) -> None:
     store = GatedStore(tmp_path)
-    storer = ShardStorer(store, jobs)
-    array = GrowingArray(storer, "delta")
+    array = GrowingArray(storer := ShardStorer(store, jobs), "delta")
     rows = np.arange(SHARD_BYTES // 8, dtype=np.uint64).view(np.uint8)
     full = threading.Event()
 
@@ -56,8 +56,7 @@ def test_as_many_shards_are_on_the_way_as_there_are_threads(jobs: int, tmp_path:
 
     filler = threading.Thread(target=fill)
     filler.start()
-    assert full.wait(60)
-    assert len(store.written) == 0
+    assert full.wait(60) and not store.written
     store.gate.set()
     filler.join()
     storer.close()
@@ -68,7 +67,7 @@ def test_as_many_shards_are_on_the_way_as_there_are_threads(jobs: int, tmp_path:
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
-def test_a_shard_that_cannot_be_stored_ends_the_writer_and_leaves_nothing(jobs: int, tmp_path: Path) -> None:
+def test_what_cannot_be_stored_ends_the_writer_and_leaves_nothing(jobs: int, tmp_path: Path) -> None:
     root = tmp_path / "registry"
     with pytest.raises(MaskregError, match="delta"), ArtifactWriter(root, {"mask", "delta"}, jobs=jobs) as writer:
         (folder,) = (root / "staging").iterdir()
@@ -79,4 +78,8 @@ def test_a_shard_that_cannot_be_stored_ends_the_writer_and_leaves_nothing(jobs: 
             writer.add_block(BlockRecord(np.zeros(8, np.uint8), Counts(64, 0, 1), delta=bytes(1 << 20)))
         writer.end()
         writer.finish(kind="delta", rule="exact", source=Side(root="", params=0, tensors=0, dtypes={}))
+    with pytest.raises(MaskregError), ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, resource.getrlimit(resource.RLIMIT_FSIZE))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        ArtifactWriter(root, {"mask"})
     assert list((root / "staging").iterdir()) == []

@@ -53,7 +53,7 @@ def test_runs_are_the_coordinates_that_indexing_gives(data: st.DataObject) -> No
 @given(st.data())
 def test_a_part_of_a_parameter_is_found_in_what_a_process_has_of_it(data: st.DataObject) -> None:
     """Narrowed, selected and transposed as experts and fused projections are."""
-    shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+    shape = data.draw(st.lists(st.integers(1, 6), max_size=4))
     parameter = torch.arange(math.prod(shape)).reshape(shape)
     view = parameter
     for _ in range(data.draw(st.integers(0, 4))):

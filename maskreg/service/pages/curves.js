@@ -33,7 +33,7 @@
       series: [{}, { stroke: () => color("--observed"), fill: () => `${color("--observed")}29`, width: 1.5, points: { show: false },
         paths: uPlot.paths.stepped({ align: 1, extend: true }) }],
       hooks: {
-        setCursor: [({ cursor }) => point(cursor.left < 0 ? +slider.value : Math.min(Math.floor(plot.posToVal(cursor.left, "x")), count - 1))],
+        setCursor: [({ cursor, bbox }) => point(bbox.width && cursor.left >= 0 ? Math.min(Math.floor(plot.posToVal(cursor.left, "x")), count - 1) : +slider.value)],
         setSelect: [({ select: { left, width } }) => {
           zoom(Math.floor(plot.posToVal(left, "x")), Math.ceil(plot.posToVal(left + width, "x")));
           plot.setSelect({ width: 0, height: 0 }, false);
