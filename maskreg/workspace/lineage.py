@@ -162,7 +162,7 @@ def facts_of(registry: Registry, digest: Digest) -> Facts | None:
 
 
 # A digest stands for the same bytes for good, so what was computed from them stays true.
-@lru_cache(maxsize=6_000)
+@lru_cache(maxsize=5_000)
 def _facts(registry: Registry, digest: Digest) -> Facts:
     from maskreg.artifact.manifest import Group, stands_on
 

@@ -36,7 +36,7 @@ _PAGES = 5
 VERSIONS = 48
 """Versions of a run on a page."""
 
-DRAWN = (VERSIONS, 500, 5_000)
+DRAWN = (VERSIONS, 200, 1_000)
 """Numbers of versions that a page offers to draw, whose entries and manifests it reads for that."""
 
 

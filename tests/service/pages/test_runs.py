@@ -88,7 +88,7 @@ def test_few_versions_are_listed_and_more_drawn(tmp_path: Path, monkeypatch: pyt
     answer = client.get("/runs/team/long:latest")
     assert answer.status_code == (200 if count else 404)
     assert len(rows(answer.text, "Versions of long")) == min(count, 2)
-    wide, wider = (client.get(f"/runs/team/long:latest?last={last}") for last in (3, 5_001))
+    wide, wider = (client.get(f"/runs/team/long:latest?last={last}") for last in (3, 1_001))
     assert re.findall(r'"number":\[(.*?)\]', wide.text) == ["2,3,4"] * (count // 4) and wider.status_code == 422
 
 
