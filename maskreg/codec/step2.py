@@ -217,7 +217,7 @@ _SIDED = 1.5  # a factor is sought where one coordinate in so many moves to one 
 _FAR, _FARTHER = 64, MIDDLE - 24
 """Zeros are sought where one coordinate in so many changes its sign, or has a token below this one."""
 
-_BUFFERS = Buffers()  # of the block that a thread encodes
+_BUFFERS = Buffers(huge=False)  # of the block that a thread encodes
 
 
 class Step2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
@@ -72,7 +73,7 @@ class Differ:
     codec: Codec | None
     reversible: bool
     device: Device
-    _buffers: Buffers = field(default_factory=Buffers, repr=False)
+    _buffers: Buffers = field(default_factory=partial(Buffers, huge=False), repr=False)
 
     def __call__(self, span: PairSpan) -> BlockDiff:
         """Diff one span."""
