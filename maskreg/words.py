@@ -78,7 +78,7 @@ def whole(number: float | None) -> str:
 def natural(label: str) -> tuple[object, ...]:
     """A sort key for labels with numbers in them: 2 before 10; the empty label comes last."""
     pieces = re.split(r"(\d+)", label)
-    return (label == "", *((0, int(piece), "") if piece.isdigit() else (1, 0, piece) for piece in pieces if piece))
+    return (label == "", *((0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in pieces if piece))
 
 
 def ago(at: datetime, now: datetime | None = None) -> str:
