@@ -117,8 +117,8 @@ class VerifiedObjects:
         with reading(self._digest, expected) as path, files.opened(path, expected.size) as (file, size):
             with key_lock:
                 if key not in self.hashed:
-                    is_match = size == expected.size and file_digest(file, "sha256").hexdigest() == expected.sha256[7:]
-                    require_match(is_match, path, self._digest)
+                    digest = f"sha256:{file_digest(file, 'sha256').hexdigest()}"
+                    require_match((size, digest) == (expected.size, expected.sha256), path, self._digest)
                     self.hashed.add(key)
             yield file, size
 

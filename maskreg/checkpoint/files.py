@@ -22,7 +22,7 @@ import shlex
 import stat
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
@@ -150,8 +150,8 @@ class _DiskFile:
         self._mapped: memoryview | None = None
 
     def map(self) -> None:
-        """Have everything at hand."""
-        with reading(self.path):
+        """Have everything at hand; not so where the file system maps no files."""
+        with suppress(OSError):
             self._mapped = memoryview(mmap.mmap(self._handle, 0, prot=mmap.PROT_READ))
 
     def fill(self, into: memoryview, offset: int) -> bool:

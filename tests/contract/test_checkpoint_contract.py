@@ -158,6 +158,8 @@ def test_a_span_is_the_readers_own_or_cannot_be_written(source: Location) -> Non
         if (span := checkpoint.read("last", 0, 36)).flags.writeable:
             span[:] = 0
         assert np.array_equal(checkpoint.read("last", 0, 36), TENSORS["last"][1].reshape(-1))
+        checkpoint.map()
+        assert bits_of(checkpoint) == EXPECTED
 
 
 def test_spans_that_are_none(source: Location) -> None:
