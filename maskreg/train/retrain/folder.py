@@ -49,13 +49,13 @@ class RunFolder:
     def has_run(self) -> bool:
         """Whether a run has begun here; otherwise one can."""
         with creating(self.path):  # a name can be too long, or a folder above unreadable
-            if (self.path / _RUN).is_file():
-                return True
+            # Listed once: another process may begin its run at this moment.
+            names = [file.name for file in self.path.iterdir()] if self.path.is_dir() else []
+            taken = os.path.lexists(self.path) and not self.path.is_dir()
+        if _RUN in names:
+            return True
         # A run that died before its setup was written leaves these.
-        begun = ("lock", f".{_RUN}.")
-        if os.path.lexists(self.path) and not (
-            self.path.is_dir() and all(file.name.startswith(begun) for file in self.path.iterdir())
-        ):
+        if taken or not all(name.startswith(("lock", f".{_RUN}.")) for name in names):
             raise OutputExistsError(self.path, reason="and holds no run", hint=_ELSEWHERE)
         above = next(folder for folder in self.path.parents if os.path.lexists(folder))
         if not above.is_dir() or not os.access(above, os.W_OK):

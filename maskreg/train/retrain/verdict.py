@@ -38,6 +38,7 @@ def complete(
     if (summary := folder.summary()) is not None:
         return summary
     first = is_first()
+    wait()  # each process has checked the folder, and nothing is written if one of them refuses
     with folder.locked() if first else nullcontext(), closing(open_checkpoint(run.source)) as source:
         if first:
             folder.begin(run.setup)

@@ -77,7 +77,7 @@ class _Folder(Weights):
         # What does not belong to it is not ours to remove later.
         if folder.exists() and not folder.is_dir():
             raise OutputExistsError(folder, reason="and is not a folder", hint="choose another output")
-        if folder.is_dir() and not self._state.is_dir() and any(folder.iterdir()):
+        if folder.is_dir() and (names := [file.name for file in folder.iterdir()]) and _STATE not in names:
             raise OutputExistsError(folder, reason="and holds other files", hint="choose another output")
         try:
             folder.mkdir(parents=True, exist_ok=True)

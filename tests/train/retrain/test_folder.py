@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,20 @@ def test_only_one_process_works_in_it(folder: RunFolder) -> None:
         pass
     with folder.locked():
         pass
+
+
+def test_a_run_that_another_process_begins_meanwhile_is_a_run(tmp_path: Path) -> None:
+    def begin(folder: RunFolder) -> None:
+        with folder.locked():
+            folder.begin(SETUP)
+
+    with ThreadPoolExecutor(1) as pool:
+        for number in range(50):
+            made = RunFolder(tmp_path / str(number))
+            begun = pool.submit(begin, made)
+            while not made.has_run():
+                pass
+            begun.result()
 
 
 def test_a_folder_that_died_at_birth_may_be_begun_again(tmp_path: Path) -> None:
