@@ -34,7 +34,7 @@ _PAGES = 5
 """How often it looks, at most, before it has found one."""
 
 VERSIONS = 48
-"""Versions of a run on a page."""
+"""Versions of a run in the table of a page."""
 
 DRAWN = (VERSIONS, 200, 1_000)
 """Numbers of versions that a page offers to draw, whose entries and manifests it reads for that."""
@@ -77,9 +77,9 @@ def run(
     """Versions of a run, the newest first, and its replicas."""
     ref = replace(Ref.parse(f"{project}/{reference}"), digest=None)
     head = ref.pinned(resolved(service, ref)[0])
-    shown = versions(ref, before=before, limit=VERSIONS, **service.here)
     replicas: Replicas = request.app.state.replicas
-    drawn = versions(ref, before=before, limit=last, **service.here) if last > VERSIONS else shown
+    drawn = versions(ref, before=before, limit=last, **service.here)
+    shown = drawn.versions[:VERSIONS]
     links = [(each, each.facts) for each in reversed(drawn.versions) if each.facts is not None and not each.is_anchor]
     return page(
         request,
@@ -88,10 +88,10 @@ def run(
         ref=ref,
         head=head,
         before=before,
-        older=shown.older,
-        versions=[*pairwise((*shown.versions, None))],
+        older=shown[-1].entry if len(drawn.versions) > VERSIONS else drawn.older,
+        versions=[*pairwise((*shown, None))],
         replicas=replicas.of(service, ref),
-        map=_map([*reversed(shown.versions)]),
+        map=_map(shown[::-1]),
         last=last,
         choices=[each for each in DRAWN if each <= last or drawn.older],
         figures={

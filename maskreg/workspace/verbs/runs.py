@@ -32,13 +32,15 @@ class Version:
     """What a run's tag pointed to for a while.
 
     Attributes:
-        number: what the publisher counted, where it did; else the number of the entry in the tag's log.
+        entry: the number of its first entry in the tag's log.
+        number: what the publisher counted, where it did; else ``entry``.
         at: when the tag was set to it (aware, UTC).
         meta: what the publisher said about it, such as its step.
         is_anchor: it is an earlier version once more, as an artifact that applies to the source.
         facts: None where the artifact is not there any more.
     """
 
+    entry: int
     number: int
     digest: Digest
     at: datetime
@@ -98,7 +100,7 @@ def _version(registry: Registry, latest: RefEntry, first: RefEntry) -> Version:
     facts = facts_of(registry, digest)
     is_anchor = facts is not None and not facts.is_link and first.n > 1
     number = version_of(latest) or first.n
-    return Version(number, digest, first.at, latest.by, latest.card.meta, is_anchor, facts)
+    return Version(first.n, number, digest, first.at, latest.by, latest.card.meta, is_anchor, facts)
 
 
 def recent_runs(query: Query, *, remote: str | None = None, workspace: Workspace | None = None) -> Page:
