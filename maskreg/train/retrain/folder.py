@@ -49,7 +49,7 @@ class RunFolder:
     def has_run(self) -> bool:
         """Whether a run has begun here; otherwise one can."""
         with creating(self.path):  # a name can be too long, or a folder above unreadable
-            # Listed once: another process may begin its run at this moment.
+            # Listed once: a run can begin here meanwhile.
             names = [file.name for file in self.path.iterdir()] if self.path.is_dir() else []
             taken = os.path.lexists(self.path) and not self.path.is_dir()
         if _RUN in names:
