@@ -44,12 +44,6 @@ COMMANDS = [name for names in SECTIONS.values() for name in names]
 """Every command."""
 
 
-def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        click.echo(f"maskreg {maskreg.__version__}")
-        ctx.exit()
-
-
 @click.command(
     cls=LazyGroup,
     sections=SECTIONS,
@@ -61,13 +55,8 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     maskreg pull qwen3-8b-opd | maskreg apply
     """,
 )
-@click.option(
-    *("-V", "--version"),
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_version,
-    help="Print the version and exit.",
+@click.version_option(
+    maskreg.__version__, "-V", "--version", message="%(prog)s %(version)s", help="Print the version and exit."
 )
 @click.option("--debug", is_flag=True, expose_value=False, callback=turning_on("debug"), help="Print tracebacks.")
 def cli() -> None:
