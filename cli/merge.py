@@ -81,31 +81,22 @@ def command(
         if len(dict(pairs)) < len(pairs):
             raise click.UsageError(f"{option} names {_repeated(pairs)} twice")
     if remote is not None:
-        _on_server(output, remote, refs, dict(weights), dict(settings), {**options, "wait": wait})
+        if options["name"] is None:
+            raise click.UsageError("with --on, choose a --name for the artifact")
+        if len(set(refs)) < len(refs):
+            raise click.UsageError("an artifact is named twice")
+        request: dict[str, Any] = {name: options.pop(name) for name in ("name", "method", "source", "description")}
+        named = {ref: str(ref) for ref in refs}
+        request["weights"] = verbs.merge.weights_in_order(dict(weights), named, Ref.parse) if weights else None
+        chosen = dict(settings)
+        request |= {"artifacts": refs, "mask": chosen.pop("mask", None), "settings": chosen}
+        do_there(output, "merge", remote, request, {**options, "wait": wait})
         return
 
     with output.progress() as progress:
         given: Any = {"weights": dict(weights) or None, "settings": dict(settings)}
         merged = verbs.merge.merge(refs, **given, **options, progress=progress, workspace=workspace(output))
     _tell(output, merged)
-
-
-def _on_server(
-    output: Output,
-    remote: str,
-    refs: Sequence[Ref],
-    weights: dict[str, float],
-    settings: dict[str, str],
-    options: dict[str, Any],
-) -> None:
-    if options["name"] is None:
-        raise click.UsageError("with --on, choose a --name for the artifact")
-    if len(set(refs)) < len(refs):
-        raise click.UsageError("an artifact is named twice")
-    kept = {name: options.pop(name) for name in ("name", "method", "source", "description")}
-    in_order = verbs.merge.weights_in_order(weights, {ref: str(ref) for ref in refs}, Ref.parse) if weights else None
-    given = {"artifacts": refs, "weights": in_order, "mask": settings.pop("mask", None), "settings": settings}
-    do_there(output, "merge", remote, {**given, **kept}, options)
 
 
 def _repeated(pairs: Sequence[tuple[str, object]]) -> str:
