@@ -85,9 +85,6 @@ Lined = tuple[Grid, Margins]
 NO_SOURCE = "the source checkpoint is not available"
 """Why what needs the source is undefined."""
 
-NO_LINES = "rows and columns were not counted"
-"""Why what needs rows and columns is undefined."""
-
 
 @dataclass(frozen=True, eq=False)
 class OverlapSums:
@@ -97,7 +94,7 @@ class OverlapSums:
         expectations: by null, without ``random-global``, which is about the group as a whole.
         by_tensor, by_both: odds sums over tensors, and over the exponents of each.
         exponents: int64 ``[256, 4]``, 2x2 tables by exponent; None without the source.
-        spread: covariances of the sums; empty where rows and columns were not counted.
+        spread: covariances of the sums; empty without tensors.
         exact: distribution of the overlap under the finest null whose strata are drawn from, where counts are small.
     """
 
@@ -131,7 +128,7 @@ class OverlapFigures(Brief):
     """All figures of the overlap of two masks in one group of tensors.
 
     Odds ratios by stratification are None where undefined or without the source, and infinite where one mask holds the
-    other in every stratum. Their 95 % intervals are None where rows and columns were not counted, and across tensors.
+    other in every stratum. Their 95 % intervals are None where they are not finite, and for strata by exponent alone.
     """
 
     tensors: int
@@ -201,19 +198,15 @@ def _odds_interval(
     return math.exp(logarithm - Z95 * error), math.exp(logarithm + Z95 * error)
 
 
-def sums_from_counts(
-    counts: OverlapCounts, lines: Lined | None = None, *, has_lines: bool = False, shared: Shared = ALONE
-) -> OverlapSums:
+def sums_from_counts(counts: OverlapCounts, lines: Lined | None = None, *, shared: Shared = ALONE) -> OverlapSums:
     """Sums of one tensor without the source; as :func:`sums_from_classes`, all in one class."""
     stratum, (grid, margins) = one_stratum(counts), lines or (None, None)
     cells = stratum if grid is None else grid.cells[grid.classes]
     undefined = dict.fromkeys(NULLS[2:], Expectation(None, reason=NO_SOURCE))
     uniform = expect_uniform(counts)
-    expectations = {**undefined, PER_TENSOR: uniform, STRIPED: _striped(uniform, margins, has_lines)}
-    spread = Spread()
-    if has_lines:
-        tables = _every({PER_TENSOR: _products_of(*_rates(stratum))}, PER_TENSOR)
-        spread = spread_of(cells, tables, stratum, grid, margins, shared)
+    expectations = {**undefined, PER_TENSOR: uniform, STRIPED: _striped(uniform, margins)}
+    tables = _every({PER_TENSOR: _products_of(*_rates(stratum))}, PER_TENSOR)
+    spread = spread_of(cells, tables, stratum, grid, margins, shared)
     return OverlapSums(1, counts, expectations, odds_sums(stratum), OddsSums(), None, spread, distribution_of(stratum))
 
 
@@ -223,7 +216,6 @@ def sums_from_classes(
     flips_b: Floats | str,
     lines: Lined | None = None,
     *,
-    has_lines: bool = False,
     shared: Shared = ALONE,
 ) -> OverlapSums:
     """Sums of one tensor with the source.
@@ -233,7 +225,6 @@ def sums_from_classes(
         flips_a: chances of A by class under the rounding null, or why it is undefined.
         flips_b: the same of B.
         lines: rows and columns; None for a tensor that has not several of both.
-        has_lines: rows and columns are counted where there are any.
         shared: what its rows or columns have in common with other tensors.
     """
     neither, only_a, only_b, both = cells.sum(0).tolist()
@@ -248,15 +239,13 @@ def sums_from_classes(
     expectations = {
         PER_TENSOR: expect_uniform(counts),
         MATCHED: matched,
-        STRIPED: _striped(matched, margins, has_lines),
+        STRIPED: _striped(matched, margins),
         ROUNDING: _rounding(cells, a, b),
         ROUNDING_A: _rounding(cells, a, None),
         ROUNDING_B: _rounding(cells, None, b),
     }
-    spread = Spread()
-    if has_lines:
-        tables = _every(_class_tables(cells, a, b), MATCHED)
-        spread = spread_of(cells, tables, exponents[classes >> 1], grid, margins, shared)
+    tables = _every(_class_tables(cells, a, b), MATCHED)
+    spread = spread_of(cells, tables, exponents[classes >> 1], grid, margins, shared)
     return OverlapSums(
         1,
         counts,
@@ -269,10 +258,8 @@ def sums_from_classes(
     )
 
 
-def _striped(by_class: Expectation, margins: Margins | None, has_lines: bool) -> Expectation:
+def _striped(by_class: Expectation, margins: Margins | None) -> Expectation:
     """The expectation by class, tensor or both, with what rows and columns add."""
-    if not has_lines:
-        return Expectation(None, reason=NO_LINES)
     return by_class if margins is None else by_class + Expectation(margins.added)
 
 

@@ -59,6 +59,6 @@ def test_nothing_is_expected_in_rows_that_never_move() -> None:
     still = rng.random((300, 1)) < 0.6
     a, b = ((rng.random(codes.shape) < 0.4) & ~still for _ in range(2))
     grid = grid_of(Pair(codes, a, b))
-    figures = figures_of(sums_from_classes(grid.cells, "x", "x", lined(grid), has_lines=True))
+    figures = figures_of(sums_from_classes(grid.cells, "x", "x", lined(grid)))
     assert (figures.nulls[MATCHED].headroom or 0) > 0.25
     assert figures.nulls[STRIPED].expected == pytest.approx(a.sum() * b.sum() / (~still).sum() / 200, rel=5e-3)

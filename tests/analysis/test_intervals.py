@@ -65,7 +65,7 @@ def printed(pairs: dict[str, Pair]) -> OverlapFigures:
     sums = OverlapSums()
     for name, pair in pairs.items():
         grid = dense.grid_of(pair)
-        sums += sums_from_classes(grid.cells, "x", "x", dense.lined(grid), has_lines=True, shared=SHARED[name])
+        sums += sums_from_classes(grid.cells, "x", "x", dense.lined(grid), shared=SHARED[name])
     return figures_of(sums)
 
 

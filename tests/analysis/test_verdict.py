@@ -29,7 +29,7 @@ ON_GRID = Asked(start="yes")
 def figures_of_pair(pair: Pair) -> OverlapFigures:
     """Its figures, as ``compare`` counts them; the rounding nulls, which do not decide, are left out."""
     grid = grid_of(pair)
-    return figures_of(sums_from_classes(grid.cells, "not asked", "not asked", lined(grid), has_lines=True))
+    return figures_of(sums_from_classes(grid.cells, "not asked", "not asked", lined(grid)))
 
 
 Sizes = list[tuple[float, float]]

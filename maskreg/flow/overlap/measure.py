@@ -207,9 +207,9 @@ class _Totals:
             _check(rows[b], only_b + both)
             lines = (grid, margins_of(grids[0], self._beyond[a], self._beyond[b])) if grid else None
             if self._by_class:
-                return sums_from_classes(cells, self._flips[a], self._flips[b], lines, has_lines=True, shared=shared)
+                return sums_from_classes(cells, self._flips[a], self._flips[b], lines, shared=shared)
             table = OverlapCounts(neither + only_a + only_b + both, only_a + both, only_b + both, both)
-            return sums_from_counts(table, lines, has_lines=True, shared=shared)
+            return sums_from_counts(table, lines, shared=shared)
 
         by_line: Sequence[Grid | None] = grids or [None] * len(pairs)
         results = self._map(sums_of, list(zip(pairs, counts.pairs, by_line, strict=True)), row.numel)
