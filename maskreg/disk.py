@@ -23,6 +23,7 @@ else is written through the page cache: memory of another phase, short pieces, f
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -165,6 +166,19 @@ def refuse_url(out: str) -> None:
         raise UsageError(
             f"{out} is a URL, and outputs are written to a disk", hint="write to a folder, and copy that there"
         )
+
+
+@contextmanager
+def taking_turns(folder: Path) -> Iterator[None]:
+    """Hold a folder, which is made, against others who change its files by what they read in them before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # NFS locks no folders: there the last one wins
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def occupied(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from maskreg_cli.next_step import next_step
 
 from maskreg.errors import ConfigError
 from maskreg.settings import Remote, Settings, StoreOptions, add_remote, remove_remote, set_value
+from maskreg.settings.credentials import known_services, remember
 
 CONFIG = """\
 # where the team keeps things
@@ -154,6 +156,17 @@ def test_edits_keep_comments(config: Path) -> None:
     set_value(config, "remotes.lab.region", "")
     set_value(config, "jobs", "4")
     assert config.read_text() == CONFIG
+
+
+def test_edits_at_one_time_are_all_kept(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASKREG_CONFIG", str(config))
+    names = [f"r{number}" for number in range(20)]
+    with ThreadPoolExecutor(20) as pool:
+        for name in names:
+            pool.submit(add_remote, config, Remote(name, "s3://b"))
+            pool.submit(remember, f"https://{name}", "token")
+    assert {"lab", "disk", *names} == set(load(config).remotes)
+    assert len(known_services()) == len(names)
 
 
 def test_adding_and_removing_a_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import ipaddress
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from maskreg.disk import creating, replacing
+from maskreg.disk import creating, replacing, taking_turns
 from maskreg.document import canonical, parse_object
 from maskreg.errors import ConfigError, DataError, NotAllowedError, UnavailableError, UsageError
 from maskreg.settings.file import config_path
@@ -97,24 +97,22 @@ def remember(url: str, token: str) -> str:
     """
     service, path = service_url(url), credentials_path()
     check_token(token, "the token")
-    entries = _read(path)
-    kept = _to_keyring(service, token)
-    _write(path, {**entries, service: {"keyring": True} if kept else {"token": token}})
+    with _changing(path) as entries:
+        kept = _to_keyring(service, token)
+        entries[service] = {"keyring": True} if kept else {"token": token}
     return "keyring" if kept else str(path)
 
 
 def forget(url: str) -> bool:
     """Remove the token of a service; False when there was none."""
     service, path = service_url(url), credentials_path()
-    entries = _read(path)
-    entry = entries.pop(service, None)
-    if entry is None:
+    if service not in _read(path):
         return False
-    if entry.get("keyring"):
-        with _answering(service) as keyring:
-            if keyring.get_password(_KEYRING, service) is not None:
-                keyring.delete_password(_KEYRING, service)
-    _write(path, entries)
+    with _changing(path) as entries:
+        if entries.pop(service, {}).get("keyring"):
+            with _answering(service) as keyring:
+                if keyring.get_password(_KEYRING, service) is not None:
+                    keyring.delete_password(_KEYRING, service)
     return True
 
 
@@ -145,9 +143,13 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     return content
 
 
-def _write(path: Path, entries: Mapping[str, Mapping[str, Any]]) -> None:
-    with creating(path), replacing(path, mode=0o600) as file:
-        file.write(canonical(entries))
+@contextmanager
+def _changing(path: Path) -> Iterator[dict[str, dict[str, Any]]]:
+    with creating(path), taking_turns(path.parent):
+        entries = _read(path)
+        yield entries
+        with replacing(path, mode=0o600) as file:
+            file.write(canonical(entries))
 
 
 def _to_keyring(service: str, token: str) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
-from maskreg.disk import replacing
+from maskreg.disk import replacing, taking_turns
 from maskreg.errors import ConfigError
 from maskreg.ref import WORD
 from maskreg.settings.remotes import REMOTE_KEYS, Remote, default_jobs, parse_name, parse_remote, unknown_remote
@@ -211,14 +211,18 @@ def set_value(path: Path, key: str, value: str) -> None:
 
 def add_remote(path: Path, remote: Remote) -> None:
     """Write a new remote, as :func:`checked` returns it, into the configuration file."""
-    if remote.name in read_file(path)["remotes"]:
-        raise ConfigError(
-            f"{path}: there is a remote called {remote.name!r} already",
-            hint="choose another name, or remove that one",
-            taken_remote=remote.name,
-        )
     table = checked(remote).table()
-    _edit(path, lambda document: _remote_table(document, remote.name).update(table))
+
+    def edit(document: tomlkit.TOMLDocument) -> None:
+        if remote.name in document.get("remotes", {}):
+            raise ConfigError(
+                f"{path}: there is a remote called {remote.name!r} already",
+                hint="choose another name, or remove that one",
+                taken_remote=remote.name,
+            )
+        _remote_table(document, remote.name).update(table)
+
+    _edit(path, edit)
 
 
 def checked(remote: Remote) -> Remote:
@@ -234,7 +238,7 @@ def remove_remote(path: Path, name: str) -> None:
         raise unknown_remote(name, remotes, can_be_added=False)
 
     def edit(document: tomlkit.TOMLDocument) -> None:
-        del document["remotes"][name]
+        document.get("remotes", {}).pop(name, None)
         if document.get("default_remote") == name:
             del document["default_remote"]
 
@@ -265,12 +269,12 @@ def _edit(path: Path, change: Callable[[tomlkit.TOMLDocument], None]) -> None:
 
     target = path.resolve()  # a link from a dot-files folder stays a link
     try:
-        document = tomlkit.parse(target.read_text("utf-8") if target.exists() else "")
-        change(document)
-        data = tomlkit.dumps(document).encode()
-        parse_file(data, path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(target) as file:
-            file.write(data)
+        with taking_turns(target.parent):
+            document = tomlkit.parse(target.read_text("utf-8") if target.exists() else "")
+            change(document)
+            data = tomlkit.dumps(document).encode()
+            parse_file(data, path)
+            with replacing(target) as file:
+                file.write(data)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror or error})") from error
