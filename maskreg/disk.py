@@ -170,7 +170,7 @@ def refuse_url(out: str) -> None:
 
 @contextmanager
 def taking_turns(folder: Path) -> Iterator[None]:
-    """Hold a folder, which is made, against others who change its files by what they read in them before."""
+    """Hold a folder, which is made, while a file of it is read and replaced: other processes wait here."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
