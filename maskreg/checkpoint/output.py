@@ -120,7 +120,7 @@ class PendingOutput:
         if not self.is_file:
             sync_folder(self.work)
         old = self.work.with_name(self.work.name + _OLD)
-        replaces = os.path.lexists(self.path)
+        replaces = self.force and os.path.lexists(self.path)  # without force, what has just appeared stays
         if replaces and not self.is_file:
             self.kept = self._others()
             for name in self.kept:

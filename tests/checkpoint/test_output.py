@@ -129,6 +129,16 @@ def write(source: Path, out: Path) -> tuple[str, ...]:
     return writer.kept_files
 
 
+def test_an_output_that_appears_at_the_last_moment_stays(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setattr(output, "sync_folder", lambda _: earlier_output(out))
+    with pytest.raises(OutputExistsError), write_checkpoint(out, plan_for(source)) as writer:
+        writer.write(bytes(64))
+    assert (out / "link").is_symlink()
+
+
 def test_force_replaces_what_it_writes_and_nothing_else(source: Path, tmp_path: Path) -> None:
     out = earlier_output(tmp_path / "out")
     for _ in range(2):
