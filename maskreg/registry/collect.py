@@ -37,7 +37,7 @@ artifacts without a name are deleted. A lost name shows in one of these::
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain, groupby, islice
@@ -148,8 +148,18 @@ def examine(digest: Digest, infos: Iterable[ObjectInfo]) -> Candidate:
     return Candidate(Collected(digest, objects, size, max(times), complete), state.digest())
 
 
-def check_listing(registry: Registry, names: Names, plan: Plan) -> None:
-    """Refuse a listing of the log that has lost names, as far as this machine can tell."""
+def known_numbers(registry: Registry) -> Mapping[Ref, int]:
+    """Number of the latest entry of every tag that this machine knows of."""
+    if (witness := registry.witness) is not None:
+        witness.check_registry(registry.uuid)
+        return witness.numbers(registry.uuid)
+    # A local registry has no witness: its catalog knows what was there.
+    is_indexed = registry.root is not None and not registry.index.is_unmade()
+    return (registry.index.use(lambda catalog: catalog.all_numbers()) if is_indexed else None) or {}
+
+
+def check_listing(registry: Registry, names: Names, plan: Plan, known: Mapping[Ref, int]) -> None:
+    """Refuse a listing of the log that has lost names which were known before it."""
     if plan.candidates and not len(names) and plan.complete:
         raise DataError(
             f"{registry.url} lists no name at all, and {counted(plan.complete, 'artifact', 'is')} there; "
@@ -157,15 +167,8 @@ def check_listing(registry: Registry, names: Names, plan: Plan) -> None:
             options={"trust_listing": True, "dry_run": True},
             remote=registry.remote_name,
         )
-    missing: dict[Ref, CorruptError] = {}
-    if (witness := registry.witness) is not None:
-        witness.check_registry(registry.uuid)
-        seen = witness.numbers(registry.uuid)
-        missing = lost(names.latest(seen), seen, "was seen by this machine", registry.name)
-    # A local registry has no witness: its catalog knows what was there.
-    elif registry.root is not None and not registry.index.is_unmade():
-        indexed = registry.index.use(lambda catalog: catalog.all_numbers()) or {}
-        missing = lost(names.latest(indexed), indexed)
+    how = ("was seen by this machine", registry.name) if registry.witness is not None else ()
+    missing = lost(names.latest(known), known, *how)
     for error in missing.values():
         if registry.store.head(error.key) is not None:
             raise not_listed(registry.store.url, error.key, "nothing was deleted")
@@ -340,10 +343,12 @@ def collect(
     # Without a grace period ages are not compared: clocks differ, and buckets' clocks tick in whole seconds.
     deadline = store.clock() - min(grace, _LONGEST_GRACE) if grace else datetime.max.replace(tzinfo=UTC)
     names = Names(registry, deadline, progress)
+    # First: what is written meanwhile is not missing.
+    known = {} if trust_listing else known_numbers(registry)
     names.look()
     plan = find(store, names, deadline, progress, only)
     if not trust_listing:
-        check_listing(registry, names, plan)
+        check_listing(registry, names, plan, known)
     found = set(plan.candidates)
     if plan.candidates:
         plan.drop(names.carried(names.named()))

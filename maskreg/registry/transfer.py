@@ -102,13 +102,14 @@ class Landing:
         try:
             for entry in entries:
                 path = self._store.path(self._final + entry.key)
-                make_folder(path.parent)
-                # A concurrent pull of the same artifact might have moved it already.
+                # A concurrent pull might have moved it already, or a collection removed the folder: settling looks.
                 with contextlib.suppress(FileNotFoundError):
+                    make_folder(path.parent)
                     self._store.path(self._prefix + entry.key).replace(path)
                 folders.add(path.parent)
             for folder in folders:
-                sync_folder(folder)
+                with contextlib.suppress(FileNotFoundError):
+                    sync_folder(folder)
         except OSError as error:
             if is_full(error):
                 raise

@@ -20,6 +20,7 @@ from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError,
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import GRACE, Collected, collect
+from maskreg.registry.names import Names
 from maskreg.registry.push import push
 from maskreg.registry.tags import remove, restore
 from maskreg.registry.verify import verify
@@ -33,6 +34,7 @@ from tests.store.memory import MemoryStore
 from tests.store.wrapped import Censored, Steps
 
 NOW = timedelta(0)
+LATER = Ref.parse("later")
 
 
 def test_only_what_has_no_name_and_is_old_goes(local: Registry, digest: Digest, other: Digest) -> None:
@@ -58,6 +60,17 @@ def test_a_named_artifact_stays_although_no_catalog_knows_it(local: Registry, di
     local.index.must_open().drop_artifact(digest)
     assert collect(local, NOW).collected == ()
     assert verify(local, REF).ok
+
+
+def test_a_name_that_is_given_after_the_listing_keeps_its_artifact(
+    local: Registry, digest: Digest, other: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Names.look
+    monkeypatch.setattr(
+        Names, "look", lambda names: look(names) or local.head(LATER) or local.publish(LATER, other, card=CARD)
+    )
+    assert collect(local, NOW).collected == ()
+    assert verify(local, LATER).ok
 
 
 def test_one_object_that_is_young_keeps_the_rest(local: Registry, other: Digest) -> None:
