@@ -22,7 +22,7 @@ from maskreg.analysis.spectrum import is_merged
 from maskreg.device import HostDevice
 from maskreg.disk import make_folder, replacing
 from maskreg.document import canonical, checked, parse_object
-from maskreg.errors import DataError
+from maskreg.errors import CannotCreateError, DataError
 from maskreg.flow.geometry.reading import Bits, TensorUpdate
 from maskreg.limits import LIMITS
 from maskreg.result import plain
@@ -236,9 +236,14 @@ class FinishedTensors:
 
     def keep(self, number: int, row: Row) -> None:
         """Keep the figures of a tensor."""
-        make_folder(self._folder)
-        with replacing(self._path(number), sync=False) as file:
-            file.write(canonical(plain(row)))
+        try:
+            make_folder(self._folder)
+            with replacing(self._path(number), sync=False) as file:
+                file.write(canonical(plain(row)))
+        except (FileNotFoundError, CannotCreateError) as error:
+            # Another process has finished the same measurement, and removes the folder.
+            if isinstance(error, CannotCreateError) and self._folder.is_dir():
+                raise
 
     def remove(self) -> None:
         """Forget them, because all are finished."""

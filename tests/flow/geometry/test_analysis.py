@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import PartAbsentError, UsageError, WrongTargetError
 from maskreg.flow.extract.extraction import extract
+from maskreg.flow.geometry import measuring
 from maskreg.flow.geometry.analysis import AnalysisResult, analysis_spec, analyze
 from maskreg.flow.geometry.measuring import WORK
 from maskreg.progress import Silent
@@ -254,6 +256,14 @@ def test_an_analysis_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     assert (resumed.resumed, heard.tensors) == (2, 3)
     fresh: AnalysisResult = analyze(artifact, before, None, tmp_path, asked())
     assert (fresh.resumed, fresh.digest) == (0, resumed.digest)
+
+
+def test_another_process_that_ends_the_same_analysis_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, _, artifact = small(tmp_path)
+    monkeypatch.setattr(measuring, "plain", lambda _: shutil.rmtree(tmp_path / WORK))
+    assert analyze(artifact, before, None, tmp_path, asked()).resumed == 0
 
 
 def test_only_what_is_asked_for_is_measured(tmp_path: Path) -> None:
