@@ -75,8 +75,10 @@ def writers(figure: Plot) -> dict[str, Callable[[Theme], bytes]]:
     }
 
 
-def export(figures: Iterable[Plot], folder: Path) -> list[Path]:
+def export(figures: Iterable[Plot], folder: Path, *, force: bool) -> list[Path]:
     """Write every figure to a folder in all its formats, SVG and PNG light and dark.
+
+    Without ``force`` no file is replaced: of two processes one is refused at the first file.
 
     Returns:
         The files, in order.
@@ -92,7 +94,7 @@ def export(figures: Iterable[Plot], folder: Path) -> list[Path]:
     with filling(folder, size, what="the folder of plots", left="every file in it is whole"), creating(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path, data in pictures.items():
-            with replacing(path, sync=False) as file:
+            with replacing(path, force=force, sync=False) as file:
                 file.write(data)
     return list(pictures)
 

@@ -13,7 +13,9 @@ REF = "toy-opd:v1"
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("artifact", "two")
-def test_from_two_names_to_a_page(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_from_two_names_to_a_page(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     analyzed = run("analyze", REF, "--rank", "4", "--preset", "small", "--json").json["ref"]
     page, plots = tmp_path / "a/b/report.html", tmp_path / "c/d/plots"
     run("combine", REF, "two", "--how", "or", "--name", "either")
@@ -35,6 +37,9 @@ def test_from_two_names_to_a_page(run: Run, pair: tuple[Path, Path], tmp_path: P
     run("report", REF, "-o", tmp_path / "b.html")
     assert "<h2>Geometry" not in (tmp_path / "b.html").read_text()
     run("report", REF, "--analysis", analyzed, "-o", tmp_path / "c.html", status=2)
+    # Plots that another process has written since they were looked for stay.
+    monkeypatch.setattr("maskreg.workspace.verbs.report._check_folder", lambda *_, **__: None)
+    run("report", REF, "-o", tmp_path / "d.html", "--plots", plots, status=73)
 
 
 def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def report(
                 written = _file(figures, figure, format)
             file.write(written)
             # Before the page appears: a folder that cannot be written leaves no page either.
-            exported = export(figures.values(), Path(plots)) if plots else []
+            exported = export(figures.values(), Path(plots), force=force) if plots else []
     return _result(findings, Path(out), exported)
 
 

@@ -312,6 +312,6 @@ def _move(space: Workspace, registry: Registry, new: Ref, now: tuple[RefEntry, R
     registry.publish(
         new, entry.digest, card=entry.card, after=head, origin=entry.origin, immutable=entry.immutable or None
     )
-    with prefixed(f"{entry.ref} and {new} both name {entry.digest.short} now: "):
+    with prefixed(f"{new} names {entry.digest.short} now: "):
         removed = tags.remove(registry, replace(entry.ref, digest=entry.digest))
     return Moved(removed.ref, new, entry.digest, note_move(space, new, head, entry.digest))
