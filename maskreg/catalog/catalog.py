@@ -9,33 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    Double,
-    Integer,
-    Select,
-    Table,
-    Text,
-    and_,
-    bindparam,
-    cast,
-    delete,
-    exists,
-    func,
-    insert,
-    literal,
-    literal_column,
-    null,
-    or_,
-    select,
-    text,
-    true,
-    tuple_,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from maskreg.catalog.engine import parse_address
 from maskreg.catalog.models import ARTIFACTS, EVENTS, FILLED, MEASUREMENTS, REFS, SEEN_SOURCES, WORD_LEXEMES
@@ -84,10 +58,10 @@ T = TypeVar("T")
 
 _BATCH = 500
 _KEY = (REFS.c.project, REFS.c.name, REFS.c.tag)
-_NUMBERED = select(*_KEY, REFS.c.n)
+_NUMBERED = sa.select(*_KEY, REFS.c.n)
 # Live refs whose artifact is not in the index.
 _UNINDEXED = (
-    select(*_KEY, REFS.c.digest)
+    sa.select(*_KEY, REFS.c.digest)
     .outerjoin(ARTIFACTS, ARTIFACTS.c.digest == REFS.c.digest)
     .where(REFS.c.deleted.is_(False), ARTIFACTS.c.digest.is_(None))
     .order_by(*_KEY)
@@ -116,7 +90,7 @@ class Catalog(Connections):
     def drop_artifact(self, digest: Digest) -> None:
         """Remove an artifact from the index; its measurements stay."""
         with self.write() as connection:
-            connection.execute(delete(ARTIFACTS).where(ARTIFACTS.c.digest == digest))
+            connection.execute(sa.delete(ARTIFACTS).where(ARTIFACTS.c.digest == digest))
 
     def put_ref(self, entry: RefEntry) -> None:
         """Index an entry of a ref log; one that is older than the indexed entry changes nothing."""
@@ -126,7 +100,7 @@ class Catalog(Connections):
     def has(self, digest: Digest) -> bool:
         """Whether an artifact is indexed."""
         with self.read() as connection:
-            return bool(connection.execute(select(exists().where(ARTIFACTS.c.digest == digest))).scalar())
+            return bool(connection.execute(sa.select(sa.exists().where(ARTIFACTS.c.digest == digest))).scalar())
 
     def all_numbers(self) -> dict[Ref, int]:
         """Number of the indexed entry of every tag, removed ones included."""
@@ -135,7 +109,7 @@ class Catalog(Connections):
 
     def numbers(self, refs: Collection[Ref]) -> dict[Ref, int]:
         """Number of the indexed entry of each of these tags that is indexed."""
-        rows = _NUMBERED.where(tuple_(*_KEY).in_([(ref.project, ref.name, ref.tag) for ref in refs]))
+        rows = _NUMBERED.where(sa.tuple_(*_KEY).in_([(ref.project, ref.name, ref.tag) for ref in refs]))
         with self.read() as connection:
             return numbers_of(connection.execute(rows).mappings())
 
@@ -150,7 +124,7 @@ class Catalog(Connections):
         query.check()
         filtered = [key for key in keys if key in query.filters]
         with self.read() as connection:
-            share = SAMPLE / max(1, connection.execute(select(func.count()).select_from(REFS)).scalar_one())
+            share = SAMPLE / max(1, connection.execute(sa.select(sa.func.count()).select_from(REFS)).scalar_one())
             counts = _estimated(connection, query, [key for key in keys if key not in filtered], share)
             for key in filtered:
                 others = {name: value for name, value in query.filters.items() if name != key}
@@ -174,14 +148,14 @@ class Catalog(Connections):
         if not self._address.sqlite:
             return
         with self.read() as connection:
-            faults = connection.execute(text("PRAGMA quick_check(1)")).scalars().all()
+            faults = connection.execute(sa.text("PRAGMA quick_check(1)")).scalars().all()
             if faults != ["ok"]:
                 raise CorruptError(str(self._address), str(faults[0]), catalog_damaged=True)
 
     def filled_from(self) -> str | None:
         """Uuid of the registry that the index was last rebuilt from; None when it never was."""
         with self.read() as connection:
-            return connection.execute(select(FILLED.c.source)).scalar()
+            return connection.execute(sa.select(FILLED.c.source)).scalar()
 
     def rebuild(
         self, entries: Iterable[RefEntry], manifests: Iterable[tuple[Digest, Manifest]], *, registry: str = ""
@@ -202,18 +176,18 @@ class Catalog(Connections):
         refs = artifacts = 0
         with self.write() as connection:
             if connection.dialect.name == "postgresql":
-                connection.execute(text("LOCK TABLE artifacts, refs IN SHARE ROW EXCLUSIVE MODE"))
+                connection.execute(sa.text("LOCK TABLE artifacts, refs IN SHARE ROW EXCLUSIVE MODE"))
             for table in (REFS, ARTIFACTS, FILLED):
-                connection.execute(delete(table))
+                connection.execute(sa.delete(table))
             for batch in _batches(entries):
                 _put(connection, REFS, list(map(ref_row, batch)))
                 refs += len(batch)
             for pairs in _batches(manifests):
                 _put(connection, ARTIFACTS, [artifact_row(digest, manifest) for digest, manifest in pairs])
                 artifacts += len(pairs)
-            _show_overlaps(connection, ARTIFACTS.c.digest.in_(select(MEASUREMENTS.c.digest).where(_OF_REFERENCE)))
+            _show_overlaps(connection, ARTIFACTS.c.digest.in_(sa.select(MEASUREMENTS.c.digest).where(_OF_REFERENCE)))
             filled = {"source": registry, "at": datetime.now(UTC)}
-            connection.execute(insert(FILLED).values(filled))
+            connection.execute(sa.insert(FILLED).values(filled))
         return refs, artifacts
 
     # What only the catalog holds
@@ -223,28 +197,28 @@ class Catalog(Connections):
         same = ARTIFACTS.c.digest == measurement.digest
         with self.write() as connection:
             # Locking the artifact's row serializes two recordings, so that the one with the higher id also writes last.
-            connection.execute(select(ARTIFACTS.c.digest).where(same).with_for_update())
-            connection.execute(insert(MEASUREMENTS).values(record_row(measurement)))
+            connection.execute(sa.select(ARTIFACTS.c.digest).where(same).with_for_update())
+            connection.execute(sa.insert(MEASUREMENTS).values(record_row(measurement)))
             if measurement.metric == RLVR_OVERLAP:
                 _show_overlaps(connection, same)
 
     def measurements(self, digest: Digest) -> list[Measurement]:
         """Measurements of an artifact, in the order of recording."""
-        own = select(MEASUREMENTS).where(MEASUREMENTS.c.digest == digest).order_by(MEASUREMENTS.c.id)
+        own = sa.select(MEASUREMENTS).where(MEASUREMENTS.c.digest == digest).order_by(MEASUREMENTS.c.id)
         with self.read() as connection:
             return [measurement_of(row) for row in connection.execute(own).mappings()]
 
     def measurements_naming(self, digest: Digest, limit: int = 100) -> list[Measurement]:
         """Measurements of an artifact, and of others against it, the newest first."""
-        named = or_(MEASUREMENTS.c.digest == digest, MEASUREMENTS.c.against == digest)
-        rows = select(MEASUREMENTS).where(named).order_by(MEASUREMENTS.c.id.desc()).limit(limit)
+        named = sa.or_(MEASUREMENTS.c.digest == digest, MEASUREMENTS.c.against == digest)
+        rows = sa.select(MEASUREMENTS).where(named).order_by(MEASUREMENTS.c.id.desc()).limit(limit)
         with self.read() as connection:
             return [measurement_of(row) for row in connection.execute(rows).mappings()]
 
     def log(self, event: Event) -> None:
         """Append an event to the audit log."""
         with self.write() as connection:
-            connection.execute(insert(EVENTS).values(record_row(event)))
+            connection.execute(sa.insert(EVENTS).values(record_row(event)))
 
     def events(self, *, subject: str = "", action: str = "", limit: int = 100) -> list[Event]:
         """The newest events of the audit log, newest first; both conditions must hold where they are given.
@@ -254,7 +228,7 @@ class Catalog(Connections):
             action: what was done.
             limit: at most this many.
         """
-        rows = select(EVENTS).order_by(EVENTS.c.id.desc()).limit(limit)
+        rows = sa.select(EVENTS).order_by(EVENTS.c.id.desc()).limit(limit)
         for column, value in ((EVENTS.c.subject, subject), (EVENTS.c.action, action)):
             rows = rows.where(column == value) if value else rows
         with self.read() as connection:
@@ -285,19 +259,19 @@ def move_damaged(url: str) -> Path | None:
 
 
 # The latest recording counts, even one older than the row: an artifact can be dropped and indexed again.
-_OF_REFERENCE = and_(MEASUREMENTS.c.metric == RLVR_OVERLAP, MEASUREMENTS.c.by_group == "")
+_OF_REFERENCE = sa.and_(MEASUREMENTS.c.metric == RLVR_OVERLAP, MEASUREMENTS.c.by_group == "")
 
 
-def _show_overlaps(connection: Connection, artifacts: ColumnElement[bool]) -> None:
+def _show_overlaps(connection: sa.Connection, artifacts: sa.ColumnElement[bool]) -> None:
     def latest(name: str) -> Any:
-        own = select(MEASUREMENTS.c[name]).where(_OF_REFERENCE, MEASUREMENTS.c.digest == ARTIFACTS.c.digest)
+        own = sa.select(MEASUREMENTS.c[name]).where(_OF_REFERENCE, MEASUREMENTS.c.digest == ARTIFACTS.c.digest)
         return own.order_by(MEASUREMENTS.c.id.desc()).limit(1).scalar_subquery()
 
     values = {"rlvr_overlap": latest("value"), "rlvr_against": latest("against")}
-    connection.execute(update(ARTIFACTS).where(artifacts).values(values))
+    connection.execute(sa.update(ARTIFACTS).where(artifacts).values(values))
 
 
-def _put(connection: Connection, table: Table, rows: list[Row]) -> None:
+def _put(connection: sa.Connection, table: sa.Table, rows: list[Row]) -> None:
     row = _insert(connection)(table)
     keys = [column.name for column in table.primary_key]
     # Entries arrive in any order; the one with the higher number is newer.
@@ -306,7 +280,7 @@ def _put(connection: Connection, table: Table, rows: list[Row]) -> None:
     connection.execute(row.on_conflict_do_update(index_elements=keys, set_=replaced, where=newer), rows)
 
 
-def _insert(connection: Connection) -> Any:
+def _insert(connection: sa.Connection) -> Any:
     # Importing the dialect of PostgreSQL takes .1 CPU seconds.
     if connection.dialect.name == "sqlite":
         from sqlalchemy.dialects import sqlite
@@ -326,13 +300,13 @@ def _batches(items: Iterable[T]) -> Iterator[list[T]]:
 _QUOTED = str.maketrans({"'": "''", "\\": "\\\\"})
 
 
-def column(name: str) -> Column[Any]:
+def column(name: str) -> sa.Column[Any]:
     """The column of a name in the table of columns; the digest is the ref's."""
-    found: Column[Any] = REFS.c[name] if name in REFS.c else ARTIFACTS.c[name]
+    found: sa.Column[Any] = REFS.c[name] if name in REFS.c else ARTIFACTS.c[name]
     return found
 
 
-def matches(connection: Connection, query: Query) -> list[SearchResult]:
+def matches(connection: sa.Connection, query: Query) -> list[SearchResult]:
     """Live refs that match, in the query's order.
 
     Descending order with NULL last is the order of no index, so that a database sorts everything to find the first
@@ -346,11 +320,11 @@ def matches(connection: Connection, query: Query) -> list[SearchResult]:
     return results[: query.limit]
 
 
-def _selects(query: Query, dialect: str) -> Iterator[Select[Any]]:
+def _selects(query: Query, dialect: str) -> Iterator[sa.Select[Any]]:
     live = _live(query, dialect, COLUMNS).limit(query.limit).offset(query.offset or None)
     by, after = column(COLUMN_OF_SORT[query.sort]), query.after
     # Databases return ties in any order, which can differ from call to call.
-    named: Any = after and tuple_(*_KEY) > tuple_(after.ref.project, after.ref.name, after.ref.tag)
+    named: Any = after and sa.tuple_(*_KEY) > sa.tuple_(after.ref.project, after.ref.name, after.ref.tag)
     if by.nullable and query.descending and query.limit is not None and not query.offset:
         if after is None or after.value is not None:
             valued = live.where(by.is_not(None)).order_by(by.desc(), *_KEY)
@@ -367,15 +341,15 @@ def _selects(query: Query, dialect: str) -> Iterator[Select[Any]]:
         yield rows.where(by.is_(None), named)
     else:
         behind = _behind(by, query, named)
-        yield rows.where(or_(behind, by.is_(None)) if by.nullable else behind)
+        yield rows.where(sa.or_(behind, by.is_(None)) if by.nullable else behind)
 
 
-def _live(query: Query, dialect: str, names: Iterable[str], below: str = "") -> Select[Any]:
-    live = select(*map(column, names)).select_from(REFS).join(ARTIFACTS, ARTIFACTS.c.digest == REFS.c.digest)
+def _live(query: Query, dialect: str, names: Iterable[str], below: str = "") -> sa.Select[Any]:
+    live = sa.select(*map(column, names)).select_from(REFS).join(ARTIFACTS, ARTIFACTS.c.digest == REFS.c.digest)
     return live.where(REFS.c.deleted.is_(False), *_conditions(query, dialect, below))
 
 
-def _estimated(connection: Connection, query: Query, keys: list[str], share: float) -> Counts:
+def _estimated(connection: sa.Connection, query: Query, keys: list[str], share: float) -> Counts:
     if share >= 1:
         return _counts(connection, query, keys)[0]
     # Digests are random, so those below a bound are a sample, and an index finds them.
@@ -392,31 +366,33 @@ def _estimated(connection: Connection, query: Query, keys: list[str], share: flo
     return Counts(whole(found.total), values, drawn, {"total", *keys})
 
 
-def _counts(connection: Connection, query: Query, keys: list[str], below: str = "") -> tuple[Counts, int]:
+def _counts(connection: sa.Connection, query: Query, keys: list[str], below: str = "") -> tuple[Counts, int]:
     # The second number is how many artifacts have these names.
     dialect = connection.dialect.name
     # Databases keep the rows of a WITH that is used several times: the join, which takes longest, is made once.
     live = _live(query, dialect, [*keys, "digest"], below).cte()
-    nothing = cast(null(), Double)
-    artifacts = cast(func.count(live.c.digest.distinct()), Double)
-    parts = [select(literal(""), literal("").label("value"), artifacts, nothing, func.count()).select_from(live)]
+    nothing = sa.cast(sa.null(), sa.Double)
+    artifacts = sa.cast(sa.func.count(live.c.digest.distinct()), sa.Double)
+    parts = [
+        sa.select(sa.literal(""), sa.literal("").label("value"), artifacts, nothing, sa.func.count()).select_from(live)
+    ]
     for key in keys:
         value = live.c[key]
         if key not in RANGE_KEYS:
-            some = select(literal(key), value.label("value"), nothing, nothing, func.count()).where(value != "")
-            some = some.group_by("value").order_by(func.count().desc(), "value").limit(MOST_VALUES)
-            parts.append(select(some.subquery()))
+            some = sa.select(sa.literal(key), value.label("value"), nothing, nothing, sa.func.count())
+            some = some.where(value != "").group_by("value").order_by(sa.func.count().desc(), "value")
+            parts.append(sa.select(some.limit(MOST_VALUES).subquery()))
             continue
-        ends = select(func.min(value).label("low"), func.max(value).label("high")).subquery()
-        bar = BARS * (value - ends.c.low) / func.nullif(ends.c.high - ends.c.low, 0, type_=Double)
+        ends = sa.select(sa.func.min(value).label("low"), sa.func.max(value).label("high")).subquery()
+        bar = BARS * (value - ends.c.low) / sa.func.nullif(ends.c.high - ends.c.low, 0, type_=sa.Double)
         # SQLite casts to the integer towards zero, PostgreSQL to the nearest one.
-        whole = cast(cast(bar if dialect == "sqlite" else func.floor(bar), Integer), Text).label("value")
-        some = select(literal(key), whole, *ends.c, func.count()).select_from(live.join(ends, true()))
+        whole = sa.cast(sa.cast(bar if dialect == "sqlite" else sa.func.floor(bar), sa.Integer), sa.Text).label("value")
+        some = sa.select(sa.literal(key), whole, *ends.c, sa.func.count()).select_from(live.join(ends, sa.true()))
         parts.append(some.where(value.is_not(None)).group_by("value", *ends.c))
     counts: dict[str, dict[str, int]] = {key: {} for key in keys if key not in RANGE_KEYS}
     histograms: dict[str, Histogram] = {}
     total, of_artifacts = 0, 0
-    for key, value, low, high, number in connection.execute(union_all(*parts)):
+    for key, value, low, high, number in connection.execute(sa.union_all(*parts)):
         if not key:
             total, of_artifacts = number, int(low)
         elif key in counts:
@@ -429,16 +405,16 @@ def _counts(connection: Connection, query: Query, keys: list[str], below: str = 
     return Counts(total, ordered, histograms, set()), of_artifacts
 
 
-def _behind(by: Column[Any], query: Query, named: Any) -> ColumnElement[bool]:
+def _behind(by: sa.Column[Any], query: Query, named: Any) -> sa.ColumnElement[bool]:
     # Of names in ascending order, after (b, ref 2): name >= b AND (name > b OR ref > 2).
     assert query.after is not None
     after = query.after.value
     # The first condition says nothing that the second does not, but an index can begin there.
     first = by <= after if query.descending else by >= after
-    return and_(first, or_(by < after if query.descending else by > after, named))
+    return sa.and_(first, sa.or_(by < after if query.descending else by > after, named))
 
 
-def _conditions(query: Query, dialect: str, below: str) -> Iterator[ColumnElement[bool]]:
+def _conditions(query: Query, dialect: str, below: str) -> Iterator[sa.ColumnElement[bool]]:
     # SQLite has to begin with the index of the sample.
     by = _unindexed if below and dialect == "sqlite" else column
     if below:
@@ -446,7 +422,7 @@ def _conditions(query: Query, dialect: str, below: str) -> Iterator[ColumnElemen
     for word in words_of(query.text):
         found = _has_word(word, dialect)
         prefix = digest_prefix(word)
-        yield or_(found, REFS.c.digest.like(f"{prefix}%")) if prefix else found
+        yield sa.or_(found, REFS.c.digest.like(f"{prefix}%")) if prefix else found
     for key, value in query.texts.items():
         yield by(key) == value
     if query.projects is not None:
@@ -461,18 +437,19 @@ def _conditions(query: Query, dialect: str, below: str) -> Iterator[ColumnElemen
         yield by(key).between(low, high)
 
 
-def _unindexed(key: str) -> ColumnElement[Any]:
+def _unindexed(key: str) -> sa.ColumnElement[Any]:
     # A plus keeps SQLite from the column's index.
-    return literal_column(f"+{column(key)}", column(key).type)
+    return sa.literal_column(f"+{column(key)}", column(key).type)
 
 
-def _has_word(word: str, dialect: str) -> ColumnElement[bool]:
+def _has_word(word: str, dialect: str) -> sa.ColumnElement[bool]:
     begins = SEPARATOR + word[:MAX_WORD]
     if dialect == "sqlite":
-        return func.instr(REFS.c.words, begins) > 0
+        return sa.func.instr(REFS.c.words, begins) > 0
     # Where rows are read in another order, to look into the text takes a tenth of making lexemes of it. PostgreSQL
     # takes "<> 0" for true of nearly all rows, so that the lexemes decide its estimate of how many match.
     lexeme = f"'{word[:MAX_WORD].translate(_QUOTED)}':*"
     indexed = WORD_LEXEMES.replace("words", "refs.words")
-    asked: Any = text(f"{indexed} @@ CAST(:lexeme AS tsquery)").bindparams(bindparam("lexeme", lexeme, unique=True))
-    return and_(func.strpos(REFS.c.words, begins) != 0, asked)
+    begun = sa.bindparam("lexeme", lexeme, unique=True)
+    asked: Any = sa.text(f"{indexed} @@ CAST(:lexeme AS tsquery)").bindparams(begun)
+    return sa.and_(sa.func.strpos(REFS.c.words, begins) != 0, asked)

@@ -5,44 +5,28 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    DDL,
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    DateTime,
-    Dialect,
-    Double,
-    Index,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    UniqueConstraint,
-    event,
-)
+import sqlalchemy as sa
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from maskreg.catalog.query import COLUMNS, RANGE_KEYS
 from maskreg.catalog.rows import clean
 from maskreg.digest import Digest
 
-SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """A primary key that numbers rows as they are inserted (SQLite does so for INTEGER keys only)."""
 
 
 class Words(TypeDecorator[str]):
     """Text that compares and sorts byte by byte under any locale of the server."""
 
-    impl = Text
+    impl = sa.Text
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[str]:
         """SQLite compares bytes by default; PostgreSQL needs collation C."""
-        return Text(collation="C") if dialect.name == "postgresql" else Text()
+        return sa.Text(collation="C") if dialect.name == "postgresql" else sa.Text()
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
         """Replace what one of the databases cannot store."""
         return None if value is None else clean(value)
 
@@ -50,10 +34,10 @@ class Words(TypeDecorator[str]):
 class Moment(TypeDecorator[datetime]):
     """A point in time: aware and in UTC on both sides; SQLite stores it naive, PostgreSQL with a time zone."""
 
-    impl = DateTime(timezone=True)
+    impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         """Convert to UTC; a time without a zone is a ``ValueError``."""
         if value is None:
             return None
@@ -62,7 +46,7 @@ class Moment(TypeDecorator[datetime]):
         moment = value.astimezone(UTC)
         return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         """Restore the time zone; NULL is a ``ValueError``, since no column of this type allows it."""
         if value is None:
             raise ValueError("a time is missing")
@@ -72,19 +56,19 @@ class Moment(TypeDecorator[datetime]):
 TYPES: dict[type, TypeEngine[Any]] = {
     str: Words(),
     Digest: Words(),
-    int: BigInteger(),
-    float: Double(),
-    bool: Boolean(),
+    int: sa.BigInteger(),
+    float: sa.Double(),
+    bool: sa.Boolean(),
     datetime: Moment(),
 }
 """How a value is stored, by its type in Python."""
 
-METADATA = MetaData()
+METADATA = sa.MetaData()
 """Every table of a catalog."""
 
 
 def _column(name: str, kind: TypeEngine[Any], *, key: bool = False, null: bool = False, index: bool = False) -> Any:
-    return Column(name, kind, primary_key=key, nullable=null, index=index)
+    return sa.Column(name, kind, primary_key=key, nullable=null, index=index)
 
 
 def columns_in(table: str, *, keys: tuple[str, ...]) -> list[Any]:
@@ -108,25 +92,28 @@ WORD_LEXEMES = "array_to_tsvector(string_to_array(substr(words, 2), E'\\n'))"
 _W = Words()
 
 # Facts of one artifact's manifest, and its recorded overlap; rebuilt from the store.
-ARTIFACTS = Table(
-    "artifacts", METADATA, *columns_in("artifacts", keys=("digest",)), Index("ix_artifacts_source_root", "source_root")
+ARTIFACTS = sa.Table(
+    "artifacts",
+    METADATA,
+    *columns_in("artifacts", keys=("digest",)),
+    sa.Index("ix_artifacts_source_root", "source_root"),
 )
 
 # The newest entry of one tag's log, with its card; rebuilt from the store.
-REFS = Table(
+REFS = sa.Table(
     "refs",
     METADATA,
     *columns_in("refs", keys=("project", "name", "tag")),
-    _column("n", BigInteger()),  # number of the newest entry of the tag's log
+    _column("n", sa.BigInteger()),  # number of the newest entry of the tag's log
     _column("digest", _W, null=True, index=True),  # NULL when the tag is removed
-    _column("deleted", Boolean()),
+    _column("deleted", sa.Boolean()),
     _column("words", _W),  # see maskreg.catalog.rows
-    Index("ix_refs_project_at", "project", "at"),
-    Index("ix_refs_at_project", "at", "project"),  # of several projects: in order, without a look at each row
+    sa.Index("ix_refs_project_at", "project", "at"),
+    sa.Index("ix_refs_at_project", "at", "project"),  # of several projects: in order, without a look at each row
 )
 
 # One row: which store the index was filled from, written in the same transaction.
-FILLED = Table(
+FILLED = sa.Table(
     "filled",
     METADATA,
     _column("source", _W, key=True),  # uuid of the store's registry; empty while that has none
@@ -134,7 +121,7 @@ FILLED = Table(
 )
 
 # Numbers that were measured on artifacts. Kept nowhere else.
-MEASUREMENTS = Table(
+MEASUREMENTS = sa.Table(
     "measurements",
     METADATA,
     _column("id", SERIAL, key=True),
@@ -142,16 +129,16 @@ MEASUREMENTS = Table(
     _column("metric", _W, index=True),
     _column("against", _W),
     _column("by_group", _W),
-    _column("value", Double()),
-    _column("detail", JSON()),
+    _column("value", sa.Double()),
+    _column("detail", sa.JSON()),
     _column("at", Moment()),
     _column("by", _W),
-    Index("ix_measurements_digest_metric", "digest", "metric"),
-    Index("ix_measurements_against", "against"),
+    sa.Index("ix_measurements_digest_metric", "digest", "metric"),
+    sa.Index("ix_measurements_against", "against"),
 )
 
 # The append-only audit log. Kept nowhere else.
-EVENTS = Table(
+EVENTS = sa.Table(
     "events",
     METADATA,
     _column("id", SERIAL, key=True),
@@ -159,18 +146,18 @@ EVENTS = Table(
     _column("by", _W, index=True),
     _column("action", _W, index=True),
     _column("subject", _W, index=True),
-    _column("detail", JSON()),
+    _column("detail", sa.JSON()),
 )
 
 # Paths where this machine saw a checkpoint of a given identity. Kept nowhere else.
-SEEN_SOURCES = Table(
+SEEN_SOURCES = sa.Table(
     "seen_sources",
     METADATA,
     _column("id", SERIAL, key=True),
     _column("root", _W),
     _column("path", _W),
     _column("at", Moment()),
-    UniqueConstraint("root", "path", name="uq_seen_sources_root_path"),
+    sa.UniqueConstraint("root", "path", name="uq_seen_sources_root_path"),
 )
 
 # In words, so that a SQLite file does not import the dialect of PostgreSQL, which takes .1 CPU seconds. New rows are
@@ -187,4 +174,4 @@ for _table, _statements in {
     ],
 }.items():
     for _statement in _statements:
-        event.listen(_table, "after_create", DDL(_statement).execute_if(dialect="postgresql"))  # type: ignore[no-untyped-call]
+        sa.event.listen(_table, "after_create", sa.DDL(_statement).execute_if(dialect="postgresql"))  # type: ignore[no-untyped-call]
