@@ -76,7 +76,7 @@ def check_figures(tensors: tuple[Tensor, ...], manifest: Manifest) -> None:
 
 def _check_side(tensors: tuple[Tensor, ...], manifest: Manifest, name: Literal["source", "target"]) -> None:
     side: Side = getattr(manifest, name)
-    rows = list(_tensors_of(tensors, name))
+    rows = list(side_tensors(tensors, name))
     dtypes: dict[str, int] = {}
     for _, dtype, shape, _ in rows:
         dtypes[dtype] = dtypes.get(dtype, 0) + math.prod(shape)
@@ -93,7 +93,8 @@ def _check_side(tensors: tuple[Tensor, ...], manifest: Manifest, name: Literal["
         raise FormatError(f"manifest.json: {name}: fewer tensors or parameters than the tensor table has")
 
 
-def _tensors_of(tensors: Iterable[Tensor], side: str) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
+def side_tensors(tensors: Iterable[Tensor], side: str) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
+    """Name, dtype, shape and fingerprint of each tensor of one side, tied ones under each of their names."""
     for row in tensors:
         shape, dtype, digest = (getattr(row, f"{side}_{field}") for field in ("shape", "dtype", "fingerprint"))
         if shape is not None:

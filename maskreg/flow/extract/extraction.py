@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from maskreg.artifact.manifest import PartName, Side
 from maskreg.artifact.tensors import Tensor
+from maskreg.artifact.totals import side_tensors
 from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
@@ -235,16 +236,11 @@ def require_root(checkpoint: Checkpoint, side: Side, root: str) -> None:
 
 def side_of(checkpoint: Checkpoint, rows: Iterable[Tensor], side: str, *, cast: Literal["", "BF16"]) -> Side:
     """The identity of a checkpoint, from the finished tensor table; ``cast`` if that holds a wider one's bf16 cast."""
-    fingerprints: list[tuple[str, str, tuple[int, ...], str]] = []
-    for row in rows:
-        shape, dtype, digest = (getattr(row, f"{side}_{field}") for field in ("shape", "dtype", "fingerprint"))
-        if shape is not None:
-            fingerprints += [(name, dtype, shape, digest) for name in (row.name, *row.aliases)]
     dtypes: Counter[str] = Counter()
     for tensor in checkpoint.tensors.values():
         dtypes[tensor.dtype] += tensor.numel
     return Side(
-        root=fingerprint_root(fingerprints),
+        root=fingerprint_root(side_tensors(rows, side)),
         hub=checkpoint.hub,
         params=sum(t.numel for t in checkpoint.tensors.values()),
         tensors=len(checkpoint.tensors),
