@@ -19,7 +19,7 @@ from maskreg.workspace.workspace import ArtifactLike, Named, WorkOptions, Worksp
 if TYPE_CHECKING:
     from maskreg.digest import Digest
     from maskreg.flow.apply.on_disk import Written
-    from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report
+    from maskreg.flow.merge.checkpoint import Report
 
 T = TypeVar("T")
 
@@ -141,28 +141,18 @@ def merge(
                         # What was stored is what is written: every block of it is checked once more.
                         written = applied = apply(stored.artifact, before, path, force=force, **how)
                         notes += applied.notes
-        return _result(merged, operands, stored, written, (*merged.notes, *notes))
-
-
-def _result(
-    merged: MergedCheckpoint,
-    operands: Sequence[Named],
-    stored: Stored | None,
-    written: Written | None,
-    notes: tuple[str, ...],
-) -> Merged:
-    return Merged(
-        method=merged.recipe.method.name,
-        operands=tuple(operand.name for operand in operands),
-        recipe=merged.recipe.to_json(),
-        report=merged.report(),
-        artifact=stored,
-        out=written.out if written else None,
-        source=merged.source.path,
-        notes=notes,
-        skipped_files=written.skipped_files if written else (),
-        kept_files=written.kept_files if written else (),
-    )
+        return Merged(
+            method=recipe.method.name,
+            operands=tuple(operand.name for operand in operands),
+            recipe=recipe.to_json(),
+            report=merged.report(),
+            artifact=stored,
+            out=written.out if written else None,
+            source=merged.source.path,
+            notes=(*merged.notes, *notes),
+            skipped_files=written.skipped_files if written else (),
+            kept_files=written.kept_files if written else (),
+        )
 
 
 def _weights(

@@ -86,17 +86,9 @@ def pull(
                 if not to_apply:
                     raise
                 pulled = transfer(space.local, source, ref, parts=parts, **options)
-    return Pulled(
-        pulled.resolved.ref,
-        pulled.artifact,
-        pulled.resolved.card,
-        pulled.path,
-        source.name if source else "",
-        pulled.fetched_objects,
-        pulled.fetched_bytes,
-        pulled.reused_bytes,
-        pulled.note,
-    )
+    kept: dict[str, Any] = {name: value for name, value in vars(pulled).items() if name != "resolved"}
+    where: dict[str, Any] = {"path": pulled.path, "remote": source.name if source else ""}
+    return Pulled(ref=pulled.resolved.ref, card=pulled.resolved.card, **kept, **where)
 
 
 def with_mask(workspace: Workspace, artifact: ArtifactLike) -> Named:
