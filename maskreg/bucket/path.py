@@ -26,16 +26,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from maskreg import errors
 from maskreg.bucket.client import CREDENTIALS_HINT, addressing, check_options, connect, denied_hint, translated
-from maskreg.errors import (
-    ConfigError,
-    CorruptError,
-    FormatError,
-    MaskregError,
-    NotFoundError,
-    RefusedError,
-    UnavailableError,
-)
 from maskreg.extras import requiring
 from maskreg.parallel import DaemonPool, interruptible
 from maskreg.settings import StoreOptions
@@ -189,23 +181,23 @@ class Bucket:
         url = f"{self.root}/{key}".rstrip("/")
         try:
             yield
-        except MaskregError:
+        except errors.MaskregError:
             raise
         except FileNotFoundError as error:
-            raise NotFoundError(f"{url}: there is no such object") from error
+            raise errors.NotFoundError(f"{url}: there is no such object") from error
         except kinds.PreconditionError as error:
-            raise CorruptError(
+            raise errors.CorruptError(
                 url, "replaced by another object while it was read", hint="run the same command again"
             ) from error
         except kinds.InvalidPathError as error:
             name = match[1] if (match := _NO_PATH.search(str(error))) else ""
-            raise FormatError(
+            raise errors.FormatError(
                 f"{url}: an object there has a name that is no path: {name!a}",
                 hint="move that object away, or the checkpoint to another prefix",
             ) from error
         except (kinds.BaseError, OSError, ValueError) as error:
             if _TOKEN in str(error):
-                raise RefusedError(f"{url}: no usable credentials", hint=KINDS[self._scheme].access) from error
+                raise errors.RefusedError(f"{url}: no usable credentials", hint=KINDS[self._scheme].access) from error
             # Refused lists have no class of their own; the text names the answer's status and code.
             status, code = (match[1] if (match := sign.search(str(error))) else "" for sign in (_STATUS, _CODE))
             refused = isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError)
@@ -213,14 +205,14 @@ class Bucket:
                 hint = KINDS[self._scheme].access
                 if self._scheme == "s3":
                     hint = denied_hint(operation, self.root.removeprefix("s3://"))
-                raise RefusedError(
+                raise errors.RefusedError(
                     f"{url}: the credentials were refused" + (f" ({code})" if code else ""), hint=hint
                 ) from error
             if status == "404":
-                raise NotFoundError(
+                raise errors.NotFoundError(
                     f"{self.root}: there is no such bucket", hint=KINDS[self._scheme].buckets
                 ) from error
-            raise UnavailableError(
+            raise errors.UnavailableError(
                 f"{url}: the service does not answer ({code or type(error).__name__})",
                 hint="run the same command again in a moment",
             ) from error
@@ -248,7 +240,7 @@ def _connected(root: str, options: StoreOptions, environment: tuple[tuple[str, s
     except (BaseError, ValueError) as error:
         # Nothing is sent yet, so it is the environment that lacks something.
         hint = KINDS[root.partition("://")[0]].access
-        raise ConfigError(f"{root}: the settings of the service are not complete", hint=hint) from error
+        raise errors.ConfigError(f"{root}: the settings of the service are not complete", hint=hint) from error
 
 
 def _connect_s3(root: str, options: StoreOptions) -> S3Store:
@@ -263,7 +255,7 @@ def _connect_s3(root: str, options: StoreOptions) -> S3Store:
         client.close()
         session = Session(profile_name=options.profile or None, region_name=region)
         if session.get_credentials() is None:
-            raise RefusedError(f"{root}: no credentials", hint=CREDENTIALS_HINT)
+            raise errors.RefusedError(f"{root}: no credentials", hint=CREDENTIALS_HINT)
         credentials = Boto3CredentialProvider(session)
     own = not endpoint.rstrip("/").endswith((".amazonaws.com", ".amazonaws.com.cn"))
     how: S3Config = {"region": region, "virtual_hosted_style_request": addressing(options) != "path" and not own}
@@ -308,10 +300,10 @@ class BucketPath:
         check_address(url, "the checkpoint")
         parts = urlsplit(url)
         if parts.scheme not in SCHEMES or not parts.netloc:
-            raise ConfigError(f"{url}: not a URL of object storage", hint="write s3://BUCKET/PREFIX")
+            raise errors.ConfigError(f"{url}: not a URL of object storage", hint="write s3://BUCKET/PREFIX")
         names = [name for name in url.split("://", 1)[1].split("/")[1:] if name]
         if any(name in (".", "..") for name in names) or _CONTROL.search(url):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{url!a}: a prefix has no . and no .., and no control characters", hint="write s3://BUCKET/PREFIX"
             )
         return cls(Bucket(f"{parts.scheme}://{parts.netloc}", options), "/".join(names))
@@ -398,7 +390,7 @@ class BucketPath:
         """Size and ETag of an object, as they were when its folder was listed."""
         entry = self._entry()
         if entry is None or entry.size is None:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"{self}: a file of the checkpoint is missing",
                 hint=f"copy it there, or write the checkpoint again; see what is there: {self.parent.listing}",
             )

@@ -450,6 +450,6 @@ def _has_word(word: str, dialect: str) -> sa.ColumnElement[bool]:
     # takes "<> 0" for true of nearly all rows, so that the lexemes decide its estimate of how many match.
     lexeme = f"'{word[:MAX_WORD].translate(_QUOTED)}':*"
     indexed = WORD_LEXEMES.replace("words", "refs.words")
-    begun = sa.bindparam("lexeme", lexeme, unique=True)
+    begun: Any = sa.bindparam("lexeme", lexeme, unique=True)
     asked: Any = sa.text(f"{indexed} @@ CAST(:lexeme AS tsquery)").bindparams(begun)
     return sa.and_(sa.func.strpos(REFS.c.words, begins) != 0, asked)

@@ -27,22 +27,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
+from maskreg import errors
 from maskreg.bucket import BucketPath, Location
 from maskreg.bucket.reading import BucketFile
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.document import parse
-from maskreg.errors import (
-    CorruptError,
-    DataError,
-    FormatError,
-    LimitError,
-    MaskregError,
-    NotAllowedError,
-    NotFoundError,
-    UnavailableError,
-    UsageError,
-    prefixed,
-)
 from maskreg.limits import LIMITS
 from maskreg.tensors.info import TensorInfo, shown
 
@@ -80,17 +69,17 @@ class OpenFile(Protocol):
 
 def in_folder(folder: Location) -> AbstractContextManager[None]:
     """Put the folder in front of messages that begin with the name of a file."""
-    return prefixed(str(folder / "_")[:-1], DataError)
+    return errors.prefixed(str(folder / "_")[:-1], errors.DataError)
 
 
 def read_whole(path: Location, max_bytes: int) -> bytes:
     """The content of a file."""
     with closing(open_regular(path)) as file, in_folder(path.parent):
         if file.size > max_bytes:
-            raise LimitError(f"{path.name}: {file.size} bytes; the limit is {max_bytes}")
+            raise errors.LimitError(f"{path.name}: {file.size} bytes; the limit is {max_bytes}")
         data = bytearray(file.size)
         if not file.fill(memoryview(data), 0):
-            raise CorruptError(path.name, "cut short while it was read")
+            raise errors.CorruptError(path.name, "cut short while it was read")
         return bytes(data)
 
 
@@ -119,7 +108,7 @@ def open_regular(path: Location) -> OpenFile:
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         os.close(handle)
-        raise FormatError(f"{path}: not a regular file")
+        raise errors.FormatError(f"{path}: not a regular file")
     return _DiskFile(path, handle, status)
 
 
@@ -128,17 +117,18 @@ def reading(path: Location) -> Iterator[None]:
     """Let only this package's errors leave a block that reads a file or a folder of a checkpoint."""
     try:
         yield
-    except MaskregError:
+    except errors.MaskregError:
         raise
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotFoundError(f"{path}: a file of the checkpoint is missing") from error
+        raise errors.NotFoundError(f"{path}: a file of the checkpoint is missing") from error
     except PermissionError as error:
-        raise NotAllowedError(f"{path}: not allowed to read it", hint=f"ls -l {shlex.quote(str(path))}") from error
+        hint = f"ls -l {shlex.quote(str(path))}"
+        raise errors.NotAllowedError(f"{path}: not allowed to read it", hint=hint) from error
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.ELOOP):
-            raise FormatError(f"{path}: not a regular file") from error
+            raise errors.FormatError(f"{path}: not a regular file") from error
         hint = "ulimit -n 8192" if error.errno == errno.EMFILE else ""
-        raise UnavailableError(f"{path}: {error.strerror}", hint=hint) from error
+        raise errors.UnavailableError(f"{path}: {error.strerror}", hint=hint) from error
 
 
 class _DiskFile:
@@ -160,7 +150,7 @@ class _DiskFile:
             try:
                 count = os.preadv(self._handle, [into[done:]], offset + done)
             except OSError as error:
-                raise UnavailableError(f"{self.path}: {error.strerror}") from error
+                raise errors.UnavailableError(f"{self.path}: {error.strerror}") from error
             if not count:
                 return False
             done += count
@@ -241,7 +231,7 @@ class StoredCheckpoint(Checkpoint):
         if not 0 <= start <= stop <= info.numel:
             raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
         if self._files.closed:
-            raise UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
+            raise errors.UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
         return info
 
     def small_files(self) -> Mapping[str, Location]:
@@ -285,9 +275,9 @@ def is_small_file(name: str) -> bool:
 def check_small_file(name: str, size: int) -> None:
     """Refuse a file that must not be written beside a checkpoint."""
     if not is_small_file(name):
-        raise FormatError(f"not a file that travels with a checkpoint: {shown(name)}")
+        raise errors.FormatError(f"not a file that travels with a checkpoint: {shown(name)}")
     if size > LIMITS.small_file_bytes:
-        raise LimitError(f"{name}: {size} bytes; the limit is {LIMITS.small_file_bytes}")
+        raise errors.LimitError(f"{name}: {size} bytes; the limit is {LIMITS.small_file_bytes}")
 
 
 def _entries(directory: Location) -> list[Location]:
@@ -348,7 +338,7 @@ def _named(data: bytes) -> list[Any]:
         return []
     try:
         return list(_values(parse(data, "a small file", max_bytes=LIMITS.small_file_bytes)))
-    except DataError:
+    except errors.DataError:
         # Other parsers take more than this one: a key twice, NaN.
         return [data]
 

@@ -12,20 +12,8 @@ from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
 
+from maskreg import errors
 from maskreg.document import parse_object
-from maskreg.errors import (
-    ConfigError,
-    ConflictError,
-    LimitError,
-    MaskregError,
-    NoSpaceError,
-    NotAllowedError,
-    NotFoundError,
-    TryAgainError,
-    UnauthenticatedError,
-    UnavailableError,
-    UsageError,
-)
 from maskreg.extras import upgrade_command
 
 DEFAULT_ANSWER_BYTES = 64 << 20
@@ -76,14 +64,14 @@ class LostError(Exception):
         self.unsent = unsent
 
 
-def _kinds() -> dict[str, type[MaskregError]]:
-    kinds: list[type[MaskregError]] = [*MaskregError.__subclasses__()]
+def _kinds() -> dict[str, type[errors.MaskregError]]:
+    kinds: list[type[errors.MaskregError]] = [*errors.MaskregError.__subclasses__()]
     for kind in kinds:
         kinds.extend(kind.__subclasses__())
     # Of a class whose first argument is a fact, such as a key, a service's sentence makes one above it.
-    by_code: dict[str, type[MaskregError]] = {"QUEUE_FULL": TryAgainError}
+    by_code: dict[str, type[errors.MaskregError]] = {"QUEUE_FULL": errors.TryAgainError}
     for kind in kinds:
-        if kind.__module__ == MaskregError.__module__:
+        if kind.__module__ == errors.MaskregError.__module__:
             of_a_message = (each for each in kind.__mro__ if next(iter(signature(each).parameters)) == "message")
             by_code.setdefault(kind.code, next(of_a_message))
     return by_code
@@ -101,22 +89,22 @@ _OPTIONS = frozenset({"allow_mismatch", "mask_only", "reversible", "rule", "sett
 _MOST_CHARACTERS = 1_000
 """Of a service's sentence that is shown."""
 
-_BY_STATUS: dict[int, type[MaskregError]] = {
-    401: UnauthenticatedError,
-    403: NotAllowedError,
-    404: NotFoundError,
-    408: UnavailableError,
-    409: ConflictError,
-    412: ConflictError,
-    413: LimitError,
-    422: UsageError,
-    507: NoSpaceError,
+_BY_STATUS: dict[int, type[errors.MaskregError]] = {
+    401: errors.UnauthenticatedError,
+    403: errors.NotAllowedError,
+    404: errors.NotFoundError,
+    408: errors.UnavailableError,
+    409: errors.ConflictError,
+    412: errors.ConflictError,
+    413: errors.LimitError,
+    422: errors.UsageError,
+    507: errors.NoSpaceError,
 }
 
 
-def strange(url: str) -> ConfigError:
+def strange(url: str) -> errors.ConfigError:
     """The error for what is no answer of a registry service of this version."""
-    return ConfigError(
+    return errors.ConfigError(
         f"{url}: this is no answer of a registry service of this version",
         hint=f"check the URL, or upgrade with: {upgrade_command()}",
         known_remotes=True,
@@ -138,20 +126,20 @@ def understanding(url: str) -> Iterator[None]:
         raise strange(url) from error
 
 
-def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> MaskregError:
+def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> errors.MaskregError:
     """The error that a service answered with."""
     row = _problem(url, headers, data)
     code, title, hint = (sentence(row.get(key)) for key in ("code", "title", "hint"))
     kind = BY_CODE.get(code) or _BY_STATUS.get(status)
     if kind is None:
-        kind = UnavailableError if status == 429 or status >= 500 else ConfigError
-    if not row and kind is not UnavailableError:
+        kind = errors.UnavailableError if status == 429 or status >= 500 else errors.ConfigError
+    if not row and kind is not errors.UnavailableError:
         return strange(url)
     facts = public_facts(row.get("facts"))
-    if kind is UnauthenticatedError:
+    if kind is errors.UnauthenticatedError:
         hint = ""
         facts["url"] = url
-    if kind in (UnavailableError, TryAgainError) and not hint:
+    if kind in (errors.UnavailableError, errors.TryAgainError) and not hint:
         hint = "run the same command again in a moment"
     return kind(f"{url}: {title or f'the request was refused ({status})'}", hint=hint, **facts)
 
@@ -186,5 +174,5 @@ def _problem(url: str, headers: Mapping[str, str], data: bytes) -> dict[str, Any
         return {"title": ""}  # the answer to a HEAD has no body
     try:
         return document(url, data)
-    except ConfigError:
+    except errors.ConfigError:
         return {}

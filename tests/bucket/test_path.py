@@ -11,17 +11,9 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
+from maskreg import errors
 from maskreg.bucket import BucketPath, Location, is_url, on_disk
 from maskreg.bucket.client import of_answer
-from maskreg.errors import (
-    ConfigError,
-    FormatError,
-    NotAllowedError,
-    NotFoundError,
-    RefusedError,
-    UnavailableError,
-    UsageError,
-)
 from maskreg.settings import StoreOptions
 from tests.buckets import options_of, upload
 from tests.servers import S3Server
@@ -85,17 +77,17 @@ def test_urls() -> None:
         "s3://team/x?y=1",
         "s3://team/x\n",
     ):
-        with pytest.raises(ConfigError):
+        with pytest.raises(errors.ConfigError):
             BucketPath.of(url)
     assert is_url("s3://team")
     assert not any(map(is_url, ("s3:/team", "org/name", "s3", "file:///x")))
 
 
 def test_what_needs_a_disk_says_so() -> None:
-    with pytest.raises(UsageError, match=r"training .*s3://team/x") as caught:
+    with pytest.raises(errors.UsageError, match=r"training .*s3://team/x") as caught:
         on_disk(BucketPath.of("s3://team/x"), "training")
     assert "aws s3 cp --recursive s3://team/x/ " in caught.value.hint
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         on_disk(BucketPath.of("gs://team/x"), "training")
     assert "gcloud storage cp -r gs://team/x/ FOLDER" in caught.value.hint
     assert on_disk(Path("x"), "training") == Path("x")
@@ -120,21 +112,21 @@ def test_what_lies_beside_a_checkpoint_does_not_matter(server: S3Server, folder:
     server.client.put_object(Bucket=bucket, Key="beside/a\nb/x.json", Body=b"{}")
     assert path.is_dir()
     assert (path / "config.json").read_bytes() == b"{}"
-    with pytest.raises(FormatError, match=r"'beside/a\\nb/'"):
+    with pytest.raises(errors.FormatError, match=r"'beside/a\\nb/'"):
         BucketPath.of(f"s3://{bucket}/beside", options_of(server)).exists()
 
 
 def test_what_the_service_refuses(server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NotFoundError, match="s3://no-such-bucket"):
+    with pytest.raises(errors.NotFoundError, match="s3://no-such-bucket"):
         BucketPath.of("s3://no-such-bucket/x").exists()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(NotAllowedError, match="SignatureDoesNotMatch") as caught:
+    with pytest.raises(errors.NotAllowedError, match="SignatureDoesNotMatch") as caught:
         BucketPath.of(f"s3://{bucket}/x").exists()
     assert "s3:ListBucket" in caught.value.hint
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with pytest.raises(RefusedError, match=f"s3://{bucket}: "):
+    with pytest.raises(errors.RefusedError, match=f"s3://{bucket}: "):
         BucketPath.of(f"s3://{bucket}/x").exists()
 
 
@@ -142,18 +134,18 @@ def test_other_services_say_what_they_need(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("maskreg.bucket.path.RETRIES", 0)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
-    with pytest.raises(NotAllowedError, match="gs://other-team/x: ") as caught:
+    with pytest.raises(errors.NotAllowedError, match="gs://other-team/x: ") as caught:
         BucketPath.of("gs://other-team/x").exists()
     assert "gcloud auth" in caught.value.hint
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    with pytest.raises(ConfigError, match="az://team") as incomplete:
+    with pytest.raises(errors.ConfigError, match="az://team") as incomplete:
         BucketPath.of("az://team/x").exists()
     assert "AZURE_STORAGE_ACCOUNT_NAME" in incomplete.value.hint
 
 
 def test_a_service_that_does_not_answer(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maskreg.bucket.path.RETRIES", 0)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(errors.UnavailableError):
         BucketPath.of("s3://team/x", StoreOptions(endpoint="http://127.0.0.1:9")).exists()
 
 
@@ -183,5 +175,5 @@ def test_a_signal_ends_the_wait_for_an_answer() -> None:
 def test_a_clock_that_is_wrong_is_named() -> None:
     answer = {"Error": {"Code": "RequestTimeTooSkewed"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
     error = of_answer(ClientError(answer, "GetObject"), "s3://masks/team", "masks", "get", "maskreg.json")  # type: ignore[arg-type]
-    assert isinstance(error, RefusedError)
+    assert isinstance(error, errors.RefusedError)
     assert error.hint == "timedatectl"

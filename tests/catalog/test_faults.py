@@ -14,16 +14,9 @@ import pytest
 from maskreg_cli.next_step import next_step
 from sqlalchemy import make_url
 
+from maskreg import errors
 from maskreg.catalog import Event, Measurement, file, open_catalog
 from maskreg.catalog.schema import upgrade
-from maskreg.errors import (
-    CannotCreateError,
-    ConfigError,
-    CorruptError,
-    NotAllowedError,
-    TryAgainError,
-    UnavailableError,
-)
 from tests.catalog.conftest import digest, entry, manifest
 from tests.servers import Postgres, free_ports
 
@@ -49,7 +42,7 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(path: Path, monkeypat
     other = sqlite3.connect(path, isolation_level=None)
     with open_catalog(f"sqlite:///{path}") as catalog:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(TryAgainError):
+        with pytest.raises(errors.TryAgainError):
             catalog.put_artifact(digest(2), manifest())
         # A reader does not wait.
         assert len(catalog.search()) == 1
@@ -60,7 +53,7 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(path: Path, monkeypat
 
 def test_a_file_that_is_no_database_is_damage(path: Path) -> None:
     path.write_bytes(b"this is not a database " * 100)
-    with pytest.raises(CorruptError) as caught:
+    with pytest.raises(errors.CorruptError) as caught:
         open_catalog(f"sqlite:///{path}")
     assert next_step(caught.value) == "maskreg db rebuild"
     assert caught.value.key == str(path)
@@ -78,7 +71,7 @@ def test_rows_that_cannot_be_read_are_damage(path: Path) -> None:
         connection = sqlite3.connect(copy)
         connection.executescript(change)
         connection.close()
-        with open_catalog(f"sqlite:///{copy}") as catalog, pytest.raises(CorruptError) as caught:
+        with open_catalog(f"sqlite:///{copy}") as catalog, pytest.raises(errors.CorruptError) as caught:
             catalog.search()
         assert next_step(caught.value) == "maskreg db rebuild"
 
@@ -94,7 +87,7 @@ def test_a_damaged_page_is_damage_and_never_another_error(path: Path) -> None:
                 catalog.search()
                 catalog.measurements(digest(1))
                 catalog.events()
-        except CorruptError as error:
+        except errors.CorruptError as error:
             assert next_step(error) == "maskreg db rebuild"
             seen += 1
     assert seen >= 5
@@ -102,10 +95,10 @@ def test_a_damaged_page_is_damage_and_never_another_error(path: Path) -> None:
 
 def test_a_path_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CannotCreateError):
+    with pytest.raises(errors.CannotCreateError):
         open_catalog(f"sqlite:///{tmp_path}/file/catalog.db")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(CannotCreateError):
+    with pytest.raises(errors.CannotCreateError):
         open_catalog(f"sqlite:///{tmp_path}/folder")
 
 
@@ -176,13 +169,13 @@ def database(postgres: Postgres) -> str:
 
 def test_a_server_that_does_not_answer() -> None:
     (port,) = free_ports(1)
-    with pytest.raises(UnavailableError) as caught:
+    with pytest.raises(errors.UnavailableError) as caught:
         open_catalog(f"postgresql+psycopg://ada@127.0.0.1:{port}/maskreg")
     assert caught.value.hint == f"pg_isready -h 127.0.0.1 -p {port}"
 
 
 def test_a_database_that_is_not_there(database: str) -> None:
-    with pytest.raises(ConfigError, match="nowhere") as caught:
+    with pytest.raises(errors.ConfigError, match="nowhere") as caught:
         open_catalog(str(make_url(database).set(database="nowhere")))
     assert caught.value.hint == f"createdb -h 127.0.0.1 -p {make_url(database).port} nowhere"
 
@@ -210,17 +203,17 @@ def guarded(database: str) -> Iterator[str]:
 def test_credentials_come_from_the_environment_and_are_never_shown(
     guarded: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(NotAllowedError) as caught:
+    with pytest.raises(errors.NotAllowedError) as caught:
         open_catalog(guarded)
     assert "~/.pgpass" in caught.value.hint
     monkeypatch.setenv("PGPASSWORD", "hunter2")
-    with pytest.raises(NotAllowedError, match='"guarded"') as caught:
+    with pytest.raises(errors.NotAllowedError, match='"guarded"') as caught:
         open_catalog(guarded)
     assert "hunter2" not in repr(caught.value) + repr(caught.value.__cause__)
     monkeypatch.setenv("PGPASSWORD", "open sesame")
     with open_catalog(guarded) as catalog:
         assert catalog.search() == []
-        with pytest.raises(NotAllowedError, match=" artifacts") as caught:
+        with pytest.raises(errors.NotAllowedError, match=" artifacts") as caught:
             catalog.put_artifact(digest(1), manifest())
     assert 'GRANT ALL ON ALL TABLES IN SCHEMA public TO "guarded";' in caught.value.hint
     assert " psql -h 127.0.0.1 " in caught.value.hint

@@ -12,17 +12,9 @@ from pathlib import Path
 import pytest
 from maskreg_cli.next_step import next_step
 
+from maskreg import errors
 from maskreg.artifact.layout import MANIFEST, artifact_prefix, part_of
 from maskreg.digest import Digest
-from maskreg.errors import (
-    ConflictError,
-    CorruptError,
-    NoSpaceError,
-    NotAllowedError,
-    NotFoundError,
-    PartAbsentError,
-    UnavailableError,
-)
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
@@ -65,7 +57,7 @@ def test_one_part_and_a_later_pull_completes(empty: Registry, remote: Registry, 
 
 def test_a_part_that_the_artifact_lacks(empty: Registry, local: Registry, remote: Registry, other: Digest) -> None:
     push(local, remote, Ref.parse(f"plain@{other}"))
-    with pytest.raises(PartAbsentError, match="reverse"):
+    with pytest.raises(errors.PartAbsentError, match="reverse"):
         pull(empty, remote, Ref.parse("plain"), parts=("reverse",))
     assert list(empty.store.list("artifacts/")) == []
 
@@ -75,7 +67,7 @@ def test_a_part_that_the_remote_lacks(empty: Registry, remote: Registry, pushed:
     masks = Registry(MemoryStore(), name="masks")
     assert push(empty, masks, REF).parts == {"mask"}
     with new_local(tmp_path / "third") as third:
-        with pytest.raises(PartAbsentError) as caught:
+        with pytest.raises(errors.PartAbsentError) as caught:
             pull(third, masks, REF)
         assert caught.value.facts["elsewhere"] == "mask"
         assert pull(third, masks, REF, parts=("mask",)).artifact.present() == {"mask"}
@@ -104,7 +96,7 @@ def test_damage_on_the_remote_stays_there(tmp_path: Path, remote: Registry, push
             if part_of(key) == "reverse":
                 pull(fresh, remote, REF)  # not asked for, not looked at
             else:
-                with pytest.raises((CorruptError, PartAbsentError)) as refused:
+                with pytest.raises((errors.CorruptError, errors.PartAbsentError)) as refused:
                     pull(fresh, remote, REF)
                 assert "artifact" not in refused.value.facts, "to pull it again would bring the same"
                 assert fresh.refs.head(REF) is None
@@ -130,7 +122,7 @@ def test_a_tag_that_was_set_here_stays(
 ) -> None:
     mine = write(root_of(empty), pair(1), parts=("mask", "delta"))
     empty.publish(REF, mine, card=CARD)
-    with pytest.raises(ConflictError) as caught:
+    with pytest.raises(errors.ConflictError) as caught:
         pull(empty, remote, REF)
     assert mine[:19] in caught.value.message
     assert pushed[:19] in caught.value.message
@@ -140,7 +132,7 @@ def test_a_tag_that_was_set_here_stays(
     assert "stays at" in pulled.note
     # A remote without an identity does not move it either.
     remote.store.delete(["maskreg.json"])
-    with pytest.raises(ConflictError):
+    with pytest.raises(errors.ConflictError):
         pull(empty, second(remote), REF)
     assert empty.resolve(REF).digest == mine
 
@@ -153,7 +145,7 @@ def test_a_tag_that_was_pushed_as_it_is_follows_its_remote(
     empty.publish(REF, theirs, card=CARD)
     push(empty, remote, REF)
     local.publish(REF, other, card=CARD)
-    with pytest.raises(ConflictError):
+    with pytest.raises(errors.ConflictError):
         pull(local, remote, REF)
     local.publish(REF, pushed, card=CARD)
     pull(local, remote, REF)
@@ -166,7 +158,7 @@ def test_a_tag_that_another_remote_set_stays(
     elsewhere = Registry(MemoryStore(), name="elsewhere")
     push(local, elsewhere, Ref.parse(f"team/qwen3-8b-opd@{other}"))
     pull(empty, elsewhere, REF)
-    with pytest.raises(ConflictError):
+    with pytest.raises(errors.ConflictError):
         pull(empty, remote, REF)
     # The same artifact from both is no conflict, and whose tag it is does not change.
     push(local, elsewhere, REF)
@@ -186,7 +178,7 @@ def test_a_removed_local_tag_is_absent(empty: Registry, remote: Registry, pushed
 
 def test_a_removed_remote_tag_says_who_and_when(empty: Registry, remote: Registry, pushed: Digest) -> None:
     remove(second(remote), REF)
-    with pytest.raises(NotFoundError, match=r" bob@there .* 20\d\d-") as caught:
+    with pytest.raises(errors.NotFoundError, match=r" bob@there .* 20\d\d-") as caught:
         pull(empty, remote, REF)
     assert next_step(caught.value) == f"maskreg restore {REF} --remote lab"
     assert pull(empty, remote, replace(REF, digest=pushed)).resolved.digest == pushed
@@ -196,20 +188,20 @@ class Down(MemoryStore):
     """A store that never answers."""
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
-        raise UnavailableError("lab.example.org does not answer")
+        raise errors.UnavailableError("lab.example.org does not answer")
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        raise UnavailableError("lab.example.org does not answer")
+        raise errors.UnavailableError("lab.example.org does not answer")
 
 
 @pytest.mark.parametrize("down", [Registry(Down(), name="lab"), None], ids=["down", "offline"])
 def test_without_the_remote_what_is_here_is_used(
     empty: Registry, remote: Registry, pushed: Digest, down: Registry | None
 ) -> None:
-    with pytest.raises(UnavailableError if down else NotFoundError):
+    with pytest.raises(errors.UnavailableError if down else errors.NotFoundError):
         pull(empty, down, REF)
     first = pull(empty, remote, REF, parts=("mask",))
-    with pytest.raises((PartAbsentError, UnavailableError)):
+    with pytest.raises((errors.PartAbsentError, errors.UnavailableError)):
         pull(empty, down, REF)
     pulled = pull(empty, down, REF, parts=("mask",))
     assert (pulled.resolved.digest, pulled.path) == (pushed, first.path)
@@ -222,7 +214,7 @@ def test_a_full_disk_is_noticed_before_anything_travels(
 ) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(1 << 30, 1 << 30, 1000))
-    with pytest.raises(NoSpaceError):
+    with pytest.raises(errors.NoSpaceError):
         pull(empty, remote, REF)
     assert list(empty.store.list("artifacts/")) == []
 
@@ -279,7 +271,7 @@ def test_what_is_whole_needs_no_write(
     pull(empty, remote, REF)
 
     def refuse(store: FileStore, *_: object) -> None:
-        raise NotAllowedError(f"cannot write in {store.root}: Permission denied")
+        raise errors.NotAllowedError(f"cannot write in {store.root}: Permission denied")
 
     for method in ("put", "create", "delete"):
         monkeypatch.setattr(FileStore, method, refuse)
@@ -322,7 +314,7 @@ def test_killed_between_two_moves(
                 present = home.artifact(digest).present()
                 assert "mask" in present
                 if "delta" not in present:
-                    with pytest.raises(PartAbsentError):
+                    with pytest.raises(errors.PartAbsentError):
                         home.artifact(digest).require("delta")
                 assert verify(home).ok
                 pieces += any(folder.glob(f"{artifact_prefix(digest)}data.zarr/delta*"))
@@ -339,7 +331,7 @@ def test_killed_between_two_moves(
 
 def test_pieces_that_nothing_completes_are_damage(local: Registry, digest: Digest) -> None:
     local.store.delete([artifact_prefix(digest) + "data.zarr/delta/zarr.json"])
-    with pytest.raises(CorruptError, match=r"/data\.zarr/delta/zarr\.json"):
+    with pytest.raises(errors.CorruptError, match=r"/data\.zarr/delta/zarr\.json"):
         local.artifact(digest).present()
     assert not verify(local).ok
 
@@ -347,7 +339,7 @@ def test_pieces_that_nothing_completes_are_damage(local: Registry, digest: Diges
 def test_a_stray_is_refused_by_every_reader(local: Registry, remote: Registry, digest: Digest) -> None:
     local.store.put(artifact_prefix(digest) + "data.zarr/stray", b"")
     for read in (lambda: push(local, remote, REF), lambda: local.artifact(digest).present()):
-        with pytest.raises(CorruptError, match=r"/data\.zarr/stray"):
+        with pytest.raises(errors.CorruptError, match=r"/data\.zarr/stray"):
             read()
     assert list(remote.store.list("")) == []
 

@@ -10,19 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from maskreg_cli.next_step import next_step
 
+from maskreg import errors
 from maskreg.digest import SEAL, sealed
 from maskreg.document import parse_object
-from maskreg.errors import (
-    ConflictError,
-    CorruptError,
-    DataError,
-    FormatError,
-    NotAllowedError,
-    RefusedError,
-    RolledBackError,
-    UntrustedError,
-    UsageError,
-)
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.keys import KEYS, TRUSTED, PrivateKeys, document_key, service_key
@@ -84,18 +74,18 @@ def test_the_key_vouches_for_the_tags_that_it_found() -> None:
     bob = reader(store, MemoryStore())
     assert (bob.head(REF), bob.head(OTHER)) == (first, second)
     forge(store, 1, digest=C)
-    with pytest.raises(UntrustedError, match=KEY.key):
+    with pytest.raises(errors.UntrustedError, match=KEY.key):
         reader(store, MemoryStore()).head(REF)
     assert bob.head(OTHER) == second
     store.delete([entry_key(REF, 1)])
-    with pytest.raises(UntrustedError) as caught:
+    with pytest.raises(errors.UntrustedError) as caught:
         reader(store, MemoryStore()).head(REF)
     assert caught.value.key == entry_key(REF, 1)
 
 
 def test_our_own_clients_write_nothing_without_the_key(store: MemoryStore) -> None:
     for registry in (writer(store, None), writer(store, EVES), reader(store, MemoryStore())):
-        with pytest.raises(NotAllowedError, match=KEY.key) as caught:
+        with pytest.raises(errors.NotAllowedError, match=KEY.key) as caught:
             set_to(registry, A)
         assert caught.value.facts == {"signer_of": "team", "remote": "lab"}
     assert Registry(store).refs.head(REF).n == 3  # type: ignore[union-attr]
@@ -137,12 +127,12 @@ def test_a_writer_without_the_right_is_refused(store: MemoryStore, attack: Calla
     # Also by a reader who never looked before, and whom only the signature can tell.
     bob = reader(store, MemoryStore())
     for read in (bob.head, bob.live, bob.resolve, bob.history):
-        with pytest.raises(UntrustedError, match=said) as caught:
+        with pytest.raises(errors.UntrustedError, match=said) as caught:
             read(REF)
     assert caught.value.facts == {"unsigned": REF, "remote": "lab"}
     assert caught.value.message in {error.message for error in bob.find_damage()}
     assert caught.value.message in {error.message for error in bob.find_damage(REF)}
-    with pytest.raises(UntrustedError, match=said):
+    with pytest.raises(errors.UntrustedError, match=said):
         set_to(writer(store, KEY), B)
 
 
@@ -150,7 +140,7 @@ def test_what_was_refused_is_not_remembered(store: MemoryStore) -> None:
     memory = MemoryStore()
     reader(store, memory).head(REF)
     unsigned(store)
-    with pytest.raises(UntrustedError):
+    with pytest.raises(errors.UntrustedError):
         reader(store, memory).head(REF)
     # Its owner takes the forged entry away, and that is no rollback.
     store.delete([entry_key(REF, 4)])
@@ -159,7 +149,7 @@ def test_what_was_refused_is_not_remembered(store: MemoryStore) -> None:
 
 def test_who_has_the_key_can_sign_what_another_user_wrote(store: MemoryStore) -> None:
     unsigned(store)
-    with pytest.raises(NotAllowedError, match=KEY.key):
+    with pytest.raises(errors.NotAllowedError, match=KEY.key):
         vouch(reader(store, MemoryStore()), REF)
     assert vouch(writer(store, KEY), REF).n == 5
     head = reader(store, MemoryStore()).head(REF)
@@ -178,13 +168,13 @@ def test_an_entry_of_another_tag_is_refused(store: MemoryStore) -> None:
     for n in (1, 2, 3):
         store.delete([entry_key(REF, n)])
     store.put(entry_key(REF, 1), other)
-    with pytest.raises(CorruptError, match=f"{entry_key(REF, 1)}.* {OTHER.path}"):
+    with pytest.raises(errors.CorruptError, match=f"{entry_key(REF, 1)}.* {OTHER.path}"):
         reader(store, MemoryStore()).head(REF)
     # With the names of this tag it is not what was signed.
     store.put(entry_key(REF, 1), other)
     forge_other = {**row, "name": REF.name, "digest": A, "registry": Registry(store).uuid}
     store.put(entry_key(REF, 1), sealed(forge_other))
-    with pytest.raises(UntrustedError, match=f"{KEY.key.short} "):
+    with pytest.raises(errors.UntrustedError, match=f"{KEY.key.short} "):
         reader(store, MemoryStore()).head(REF)
 
 
@@ -195,11 +185,11 @@ def test_an_entry_of_another_registry_is_refused() -> None:
         set_to(writer(store, KEY), digest)
     assert reader(nas, MemoryStore()).head(REF).digest == B  # type: ignore[union-attr]
     copy(lab, nas, "refs/")
-    with pytest.raises(UntrustedError, match=Registry(lab).uuid) as caught:
+    with pytest.raises(errors.UntrustedError, match=Registry(lab).uuid) as caught:
         reader(nas, MemoryStore()).head(REF)
     assert caught.value.key == entry_key(REF, 1)
     copy(lab, nas, KEYS)
-    with pytest.raises(UntrustedError, match=Registry(lab).uuid) as caught:
+    with pytest.raises(errors.UntrustedError, match=Registry(lab).uuid) as caught:
         reader(nas, MemoryStore()).head(REF)
     assert caught.value.key == document_key("team", 1)
 
@@ -216,13 +206,13 @@ def test_what_is_unsigned_cannot_be_accepted_and_what_was_seen_stays(store: Memo
     rotate_key(writer(store, KEY), "team", NEXT)
     forge(store, 1, by="eve@evil")
     for _ in range(2):
-        with pytest.raises(UntrustedError, match=f"eve@evil .*{NEXT.key}"):
+        with pytest.raises(errors.UntrustedError, match=f"eve@evil .*{NEXT.key}"):
             accept_tag(bob, REF)
     store.delete([entry_key(REF, 1)])
     for _ in range(2):
-        with pytest.raises(UntrustedError):
+        with pytest.raises(errors.UntrustedError):
             accept_tag(bob, REF)
-    with pytest.raises(RolledBackError) as caught:
+    with pytest.raises(errors.RolledBackError) as caught:
         bob.head(REF)
     assert caught.value.key == entry_key(REF, 3)
 
@@ -238,7 +228,7 @@ def test_a_service_signs_every_project_from_its_first_entry() -> None:
     bob = reader(store, MemoryStore())
     assert bob.head(REF).signer == KEY.key  # type: ignore[union-attr]
     assert [tag.state for tag in signed_tags(bob)] == ["signed"]
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(errors.NotAllowedError):
         set_to(bob, B)
 
 
@@ -262,7 +252,7 @@ def test_any_bit_of_a_signed_log_counts(data: st.DataObject) -> None:
     copied.put(key, bytes(flipped))
     bob = reader(copied, MemoryStore())
     assert bob.find_damage() != []
-    with pytest.raises(DataError):
+    with pytest.raises(errors.DataError):
         bob.history(REF)
         bob.history(OTHER)
 
@@ -278,7 +268,7 @@ def test_any_bit_that_was_sealed_again_counts(data: st.DataObject) -> None:
     changed: object = not value if isinstance(value, bool) else f"{value}0" if isinstance(value, str) else {"meta": {}}
     copied = snapshot(store)
     forge(copied, 3, **{field: changed})
-    with pytest.raises(DataError):
+    with pytest.raises(errors.DataError):
         reader(copied, MemoryStore()).head(REF)
 
 
@@ -297,12 +287,12 @@ def test_a_registry_in_the_place_of_another_needs_the_key_that_was_trusted() -> 
     reader(store, memory).head(REF)
     for signer in (NEXT, None):
         replace_by(signer)
-        with pytest.raises(RolledBackError, match="lab"):
+        with pytest.raises(errors.RolledBackError, match="lab"):
             accept_tag(reader(store, memory), REF)
         for _ in range(2):
-            with pytest.raises(UntrustedError, match="lab"):
+            with pytest.raises(errors.UntrustedError, match="lab"):
                 accept_registry(reader(store, memory))
-        with pytest.raises(RolledBackError, match="lab"):
+        with pytest.raises(errors.RolledBackError, match="lab"):
             reader(store, memory).head(REF)
     # The owner began anew, and signs with the same key.
     replace_by(KEY)
@@ -337,7 +327,7 @@ def test_another_key_is_refused_by_a_reader_with_a_pin(store: MemoryStore, attac
     configured.trust.configured = {"team": KEY.key}
     attack(store)
     for bob in (reader(store, memory), configured):
-        with pytest.raises(UntrustedError, match=f"{EVES.key}.*{KEY.key}") as caught:
+        with pytest.raises(errors.UntrustedError, match=f"{EVES.key}.*{KEY.key}") as caught:
             bob.head(REF)
         trust = f"maskreg key trust team {EVES.key} --remote lab"
         if bob is configured:
@@ -354,10 +344,10 @@ def test_a_key_without_a_handover_is_taken_on_purpose_only(store: MemoryStore) -
     ada.trust.configured = {"team": NEXT.key}
     set_to(ada, A)
     for known in (memory, MemoryStore()):
-        with pytest.raises(UntrustedError, match=f"{NEXT.key}.*{KEY.key}"):
+        with pytest.raises(errors.UntrustedError, match=f"{NEXT.key}.*{KEY.key}"):
             reader(store, known).head(REF)
         bob = reader(store, known)
-        with pytest.raises(UntrustedError, match=f"{NEXT.key} .*{EVES.key}"):
+        with pytest.raises(errors.UntrustedError, match=f"{NEXT.key} .*{EVES.key}"):
             trust_key(bob, "team", EVES.key)
         trust_key(bob, "team", NEXT.key)
         assert reader(store, known).head(REF).digest == A  # type: ignore[union-attr]
@@ -368,13 +358,13 @@ def test_keys_that_are_gone_are_missed(store: MemoryStore) -> None:
     reader(store, memory).head(REF)
     configured.trust.configured = {"team": KEY.key}
     no_key(store)
-    with pytest.raises(UntrustedError, match=KEY.key) as caught:
+    with pytest.raises(errors.UntrustedError, match=KEY.key) as caught:
         reader(store, memory).head(REF)
     assert caught.value.facts["new_key"] == "KEY"
-    with pytest.raises(UntrustedError, match=KEY.key):
+    with pytest.raises(errors.UntrustedError, match=KEY.key):
         configured.head(REF)
     # Without a memory, that there are signatures is what tells.
-    with pytest.raises(UntrustedError) as caught:
+    with pytest.raises(errors.UntrustedError) as caught:
         reader(store, MemoryStore()).head(REF)
     assert caught.value.facts == {"unsigned": REF, "remote": "lab"}
 
@@ -390,12 +380,12 @@ def test_a_replaced_key_signs_nothing_any_more(store: MemoryStore) -> None:
     set_to(writer(store, NEXT), A)
     assert bob.head(REF).signer == NEXT.key  # type: ignore[union-attr]
     assert len(notes) == 2 and NEXT.key in notes[1]
-    with pytest.raises(NotAllowedError, match=NEXT.key):
+    with pytest.raises(errors.NotAllowedError, match=NEXT.key):
         set_to(writer(store, KEY), B)
     unsigned(store)
     forge(store, 5, KEY, registry=bob.uuid)
     for known in (memory, MemoryStore()):
-        with pytest.raises(UntrustedError, match=f"{KEY.key}.*{NEXT.key}"):
+        with pytest.raises(errors.UntrustedError, match=f"{KEY.key}.*{NEXT.key}"):
             reader(store, known).head(REF)
 
 
@@ -405,10 +395,10 @@ def test_a_key_document_that_went_back_is_refused(store: MemoryStore) -> None:
     reader(store, memory).head(REF)
     configured.trust.configured = {"team": NEXT.key}
     store.delete([document_key("team", 2)])
-    with pytest.raises(UntrustedError, match=NEXT.key) as caught:
+    with pytest.raises(errors.UntrustedError, match=NEXT.key) as caught:
         reader(store, memory).head(REF)
     assert caught.value.key == document_key("team", 2)
-    with pytest.raises(UntrustedError, match=f"{KEY.key}.*{NEXT.key}"):
+    with pytest.raises(errors.UntrustedError, match=f"{KEY.key}.*{NEXT.key}"):
         configured.head(REF)
 
 
@@ -424,7 +414,7 @@ def test_a_key_of_another_owner_cannot_be_made_ones_own(store: MemoryStore) -> N
     store.put(document_key("team", 2), sealed(stolen))
     bob = reader(store, MemoryStore())
     bob.trust.configured = {"team": KEY.key}
-    with pytest.raises(CorruptError, match=f"{document_key('team', 2)}.*{KEY.key.short}"):
+    with pytest.raises(errors.CorruptError, match=f"{document_key('team', 2)}.*{KEY.key.short}"):
         bob.head(REF)
 
 
@@ -438,13 +428,13 @@ def test_two_who_make_a_key_at_once_do_not_both_win() -> None:
     ada, bob = writer(store, KEY), writer(store, NEXT)
     ada.trust.documents("team"), bob.trust.documents("team")
     ada.trust.extend("team", KEY, [], by="ada")
-    with pytest.raises(ConflictError, match=KEY.key.short):
+    with pytest.raises(errors.ConflictError, match=KEY.key.short):
         bob.trust.extend("team", NEXT, [], by="bob")
 
 
 def test_a_forged_tag_is_not_vouched_for_by_the_next_key(store: MemoryStore) -> None:
     unsigned(store)
-    with pytest.raises(UntrustedError) as caught:
+    with pytest.raises(errors.UntrustedError) as caught:
         rotate_key(writer(store, KEY), "team", NEXT)
     assert caught.value.key == entry_key(REF, 4)
     assert Registry(store).trust.log.numbers() == {"team": 1}
@@ -458,7 +448,7 @@ def test_the_pin_is_kept_and_its_damage_told(store: MemoryStore) -> None:
     prefix = f"{TRUSTED}{Registry(store).uuid}/team/"
     assert [info.key for info in memory.list(prefix)] == [f"{prefix}{2:020d}.json"]
     memory.put(f"{prefix}{2:020d}.json", b"{}")
-    with pytest.raises(CorruptError, match=prefix) as caught:
+    with pytest.raises(errors.CorruptError, match=prefix) as caught:
         reader(store, memory).head(REF)
     assert prefix in caught.value.hint
 
@@ -474,11 +464,11 @@ def test_the_key_of_a_service_is_made_once_and_signs_for_all(tmp_path: Path) -> 
     assert set_to(server, A).signer == key.key
     # No store of this folder knows of the key, so nothing that serves or copies it object by object can pass it on.
     assert [info.key for info in store.list("") if "private" in info.key] == []
-    with pytest.raises(UsageError, match=key.key.hex):
+    with pytest.raises(errors.UsageError, match=key.key.hex):
         store.get(f".private/{key.key.hex}.pem", max_bytes=MAX)
     PrivateKeys(home).path(key.key).unlink()
-    with pytest.raises(RefusedError):
+    with pytest.raises(errors.RefusedError):
         service_key(home)
     (home / ".private" / "service").write_text("?")
-    with pytest.raises(FormatError):
+    with pytest.raises(errors.FormatError):
         service_key(home)

@@ -10,18 +10,9 @@ from functools import partial
 
 import pytest
 
+from maskreg import errors
 from maskreg.catalog.query import Query, SearchResult
 from maskreg.digest import Digest
-from maskreg.errors import (
-    ConfigError,
-    LimitError,
-    NoSpaceError,
-    NotAllowedError,
-    NotFoundError,
-    TryAgainError,
-    UnauthenticatedError,
-    UnavailableError,
-)
 from maskreg.registry.searching import overlaps_on_server, search_server
 from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import VARIABLE
@@ -71,7 +62,7 @@ def test_a_redirect_to_another_host_gets_the_request_and_no_token(hosts: Begin) 
 def test_only_reading_an_object_may_go_elsewhere(act: str, hosts: Begin) -> None:
     elsewhere, _ = hosts(lambda *_: (200, {}, b""))
     _, store = hosts(lambda *_: (307, {"Location": f"{elsewhere.url}/x"}, b""))
-    with pytest.raises(ConfigError, match=elsewhere.url):
+    with pytest.raises(errors.ConfigError, match=elsewhere.url):
         {
             "put": lambda: store.put("a", b"x"),
             "create": lambda: store.create("a", b"x"),
@@ -118,7 +109,7 @@ def test_a_link_that_a_listing_brought_is_used_once_and_without_the_token(hosts:
     assert "links=true" in service.asked[0][1]
     assert [store.get(str(row["key"]), max_bytes=6) for _ in range(2)] == [b"linked", b"served"]
     assert list(store.list(PREFIX))
-    with pytest.raises(LimitError):
+    with pytest.raises(errors.LimitError):
         store.get(str(row["key"]), max_bytes=5)
     assert [path for _, path, _ in bucket.asked] == ["/s?X=1"] * 2
     assert TOKEN not in str(bucket.asked)
@@ -164,11 +155,11 @@ def test_a_service_that_says_how_long_to_wait_is_not_asked_before(
     pauses: list[float] = []
     monkeypatch.setattr("maskreg.store.connection.time.sleep", pauses.append)
     _, store = hosts(lambda *_: problem(503, "UNAVAILABLE", "busy", **{"Retry-After": "7"}))
-    with pytest.raises(UnavailableError, match="busy"):
+    with pytest.raises(errors.UnavailableError, match="busy"):
         store.get("a", max_bytes=1)
     assert min(pauses[1:]) >= 7
     far, store = hosts(lambda *_: problem(429, "UNAVAILABLE", "slow down", **{"Retry-After": "3600"}))
-    with pytest.raises(UnavailableError, check=lambda error: "slow down" in error.message):
+    with pytest.raises(errors.UnavailableError, check=lambda error: "slow down" in error.message):
         store.get("a", max_bytes=1)
     assert len(far.asked) == 1
 
@@ -176,15 +167,15 @@ def test_a_service_that_says_how_long_to_wait_is_not_asked_before(
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
-        (problem(401, "UNAUTHENTICATED"), UnauthenticatedError),
-        (problem(403, "DENIED"), NotAllowedError),
-        (problem(404, "NOT_FOUND"), NotFoundError),
-        (problem(413, "SIZE_INVALID"), LimitError),
-        (problem(503, "TRY_AGAIN"), TryAgainError),
-        (problem(507, "NO_SPACE"), NoSpaceError),
-        (problem(429, "RATE_LIMITED"), TryAgainError),
-        (problem(500, "SOMETHING_NEW"), UnavailableError),
-        ((404, {"Content-Type": "text/html"}, b"<html>"), ConfigError),
+        (problem(401, "UNAUTHENTICATED"), errors.UnauthenticatedError),
+        (problem(403, "DENIED"), errors.NotAllowedError),
+        (problem(404, "NOT_FOUND"), errors.NotFoundError),
+        (problem(413, "SIZE_INVALID"), errors.LimitError),
+        (problem(503, "TRY_AGAIN"), errors.TryAgainError),
+        (problem(507, "NO_SPACE"), errors.NoSpaceError),
+        (problem(429, "RATE_LIMITED"), errors.TryAgainError),
+        (problem(500, "SOMETHING_NEW"), errors.UnavailableError),
+        ((404, {"Content-Type": "text/html"}, b"<html>"), errors.ConfigError),
     ],
 )
 def test_a_refusal_is_the_error_that_the_service_names(reply: Reply, kind: type[Exception], hosts: Begin) -> None:
@@ -226,7 +217,7 @@ def test_an_answer_of_another_form_is_an_error_that_names_the_service(body: byte
         lambda: accounts.whoami(host.url),
         lambda: accounts.tokens(server=host.url),
     ):
-        with pytest.raises(ConfigError, match=f"{host.url}: {STRANGE}") as caught:
+        with pytest.raises(errors.ConfigError, match=f"{host.url}: {STRANGE}") as caught:
             ask()
         assert caught.value.hint
 
@@ -255,7 +246,7 @@ def test_a_result_under_a_name_that_is_none_is_refused(hosts: Begin) -> None:
         if not changed:
             assert search_server(store, Query()).results[0].name == "opd"
             continue
-        with pytest.raises(ConfigError, match=STRANGE):
+        with pytest.raises(errors.ConfigError, match=STRANGE):
             search_server(store, Query())
 
 
@@ -263,32 +254,32 @@ def test_a_result_under_a_name_that_is_none_is_refused(hosts: Begin) -> None:
 def test_a_redirect_to_no_address_is_no_fault_of_this_program(location: str, hosts: Begin) -> None:
     _, store = hosts(lambda *_: (307, {"Location": location}, b""))
     for ask in (lambda: store.get("artifacts/a", max_bytes=10), store.clock):
-        with pytest.raises(ConfigError, match=STRANGE):
+        with pytest.raises(errors.ConfigError, match=STRANGE):
             ask()
     body = json.dumps({"number": "1", "url": location, "headers": {}}).encode()
     _, store = hosts(lambda *_: (200, {}, body))
-    with pytest.raises(ConfigError, match=STRANGE):
+    with pytest.raises(errors.ConfigError, match=STRANGE):
         store.put("artifacts/a", b"x" * (256 << 10))
 
 
 def test_a_refusal_is_shown_on_one_line_and_not_without_end(hosts: Begin) -> None:
     _, store = hosts(lambda *_: problem(403, "DENIED", "no\n  next: rm -rf /\r" + "A" * 5_000_000))
-    with pytest.raises(NotAllowedError) as caught:
+    with pytest.raises(errors.NotAllowedError) as caught:
         store.head("a")
         store.clock()
     assert "\n" not in caught.value.message and len(caught.value.message) < 1_100
     body = json.dumps({"title": {"a": 1}, "code": ["x"], "hint": 7}).encode()
     _, store = hosts(lambda *_: (403, {"Content-Type": "application/problem+json"}, body))
-    with pytest.raises(NotAllowedError, match="403"):
+    with pytest.raises(errors.NotAllowedError, match="403"):
         store.clock()
     _, store = hosts(lambda *_: (403, {"Content-Type": "application/problem+json"}, DEEP))
-    with pytest.raises(ConfigError, match=STRANGE):
+    with pytest.raises(errors.ConfigError, match=STRANGE):
         store.clock()
 
 
 def test_a_service_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maskreg.store.connection.PAUSE_S", 0.001)
-    with closing(HttpStore("http://127.0.0.1:9")) as store, pytest.raises(UnavailableError, match=":9: head: "):
+    with closing(HttpStore("http://127.0.0.1:9")) as store, pytest.raises(errors.UnavailableError, match=":9: head: "):
         store.head("a")
-    with pytest.raises(ConfigError, match=r"/nowhere/ca.pem"):
+    with pytest.raises(errors.ConfigError, match=r"/nowhere/ca.pem"):
         HttpStore("https://host", StoreOptions(ca_bundle="/nowhere/ca.pem"))

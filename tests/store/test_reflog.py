@@ -9,18 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from maskreg import errors
 from maskreg.digest import Digest, sealed
 from maskreg.document import parse_object
-from maskreg.errors import (
-    ConflictError,
-    CorruptError,
-    DataError,
-    FormatError,
-    ImmutableTagError,
-    LimitError,
-    NotAllowedError,
-    UnavailableError,
-)
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
 from maskreg.store import Store
@@ -97,11 +88,11 @@ def test_the_slower_of_two_gets_a_conflict_that_names_the_faster(store: Store) -
     log = RefLog(store)
     first = log.append(REF, after=None, digest=A, card=CARD, by="ada")
     won = log.append(REF, after=first, digest=B, card=CARD, by="grace")
-    with pytest.raises(ConflictError) as caught:
+    with pytest.raises(errors.ConflictError) as caught:
         log.append(REF, after=first, digest=C, card=CARD, by="ada")
     said = str(caught.value)
     assert all(text in said for text in ("grace", f"{won.at:%Y-%m-%d %H:%M}", B.short, C.short, "qwen3-8b-opd:v3"))
-    with pytest.raises(ConflictError, match=r"grace .*deleted"):
+    with pytest.raises(errors.ConflictError, match=r"grace .*deleted"):
         log.append(REF, after=first, digest=None, card=CARD, by="ada")
     assert len(history(log)) == 2
 
@@ -110,7 +101,7 @@ def test_saying_the_same_is_no_conflict(store: Store) -> None:
     log = RefLog(store)
     first = log.append(REF, after=None, digest=A, card=CARD, by="ada")
     assert log.append(REF, after=None, digest=A, card=CARD, by="grace") == first
-    with pytest.raises(ConflictError):
+    with pytest.raises(errors.ConflictError):
         log.append(REF, after=None, digest=A, card=Card(), by="grace")
 
 
@@ -125,7 +116,7 @@ def test_of_many_writers_exactly_one_wins_each_number(store: Store) -> None:
             start.wait()
             try:
                 entry = log.append(REF, after=after, digest=Digest.of(b"%d" % i), card=Card(), by=f"writer-{i}")
-            except ConflictError as conflict:
+            except errors.ConflictError as conflict:
                 assert "writer-" in str(conflict)
                 assert f"writer-{i} " not in str(conflict)
             else:
@@ -161,7 +152,7 @@ def refused() -> bool:
 
 
 def unanswered() -> bool:
-    raise UnavailableError("no answer")
+    raise errors.UnavailableError("no answer")
 
 
 @pytest.mark.parametrize("answer", [refused, unanswered])
@@ -173,14 +164,14 @@ def test_a_lost_answer_is_no_conflict(store: Store, answer: Callable[[], bool]) 
 
 def test_a_lost_request_is_unavailable_and_wrote_nothing(store: Store) -> None:
     log = RefLog(LosesAnswers(store, unanswered, writes=False))
-    with pytest.raises(UnavailableError):
+    with pytest.raises(errors.UnavailableError):
         log.append(REF, after=None, digest=A, card=CARD, by="ada")
     assert log.head(REF) is None
 
 
 def test_a_lost_answer_to_a_write_that_was_too_late_is_a_conflict(store: Store) -> None:
     RefLog(store).append(REF, after=None, digest=B, card=CARD, by="grace")
-    with pytest.raises(ConflictError, match="grace"):
+    with pytest.raises(errors.ConflictError, match="grace"):
         RefLog(LosesAnswers(store, unanswered)).append(REF, after=None, digest=A, card=CARD, by="ada")
 
 
@@ -210,7 +201,7 @@ def test_no_flipped_bit_of_an_entry_is_silent() -> None:
     for bit in range(8 * len(entry())):
         data = bytearray(entry())
         data[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(DataError):
+        with pytest.raises(errors.DataError):
             RefEntry.parse(entry_key(REF, 1), bytes(data))
 
 
@@ -231,9 +222,9 @@ def test_an_entry_reads_what_it_wrote() -> None:
 def test_an_entry_that_is_not_what_its_key_says_is_corrupt(changes: dict[str, object]) -> None:
     store = MemoryStore()
     store.put(entry_key(REF, 1), entry(**changes))
-    with pytest.raises(CorruptError):
+    with pytest.raises(errors.CorruptError):
         RefLog(store).head(REF)
-    with pytest.raises(CorruptError):
+    with pytest.raises(errors.CorruptError):
         list(RefLog(store).heads())
 
 
@@ -250,21 +241,21 @@ def test_an_entry_that_is_not_what_its_key_says_is_corrupt(changes: dict[str, ob
     ids=str,
 )
 def test_an_entry_that_breaks_the_format_is_refused(changes: dict[str, object]) -> None:
-    with pytest.raises(FormatError):
+    with pytest.raises(errors.FormatError):
         RefEntry.parse(entry_key(REF, 1), entry(**changes))
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null", entry()[:-1], entry() + b"x", b"[" * 10_000])
 def test_what_is_no_document_is_refused(data: bytes) -> None:
-    with pytest.raises(DataError):
+    with pytest.raises(errors.DataError):
         RefEntry.parse(entry_key(REF, 1), data)
 
 
 def test_an_unreadable_entry_is_not_written(store: Store) -> None:
     log = RefLog(store)
-    with pytest.raises(LimitError):
+    with pytest.raises(errors.LimitError):
         log.append(REF, after=None, digest=A, card=Card(description="x" * 300_000), by="ada")
-    with pytest.raises(FormatError, match=r": by "):
+    with pytest.raises(errors.FormatError, match=r": by "):
         log.append(REF, after=None, digest=A, card=CARD, by="a\nb")
     assert list(store.list("")) == []
 
@@ -275,11 +266,11 @@ def test_a_damaged_entry_is_collected_or_raised(store: Store) -> None:
         log.append(Ref.parse(name), after=None, digest=A, card=CARD, by="ada")
     key = entry_key(Ref.parse("a"), 1)
     store.put(key, b"{}")
-    damaged: list[CorruptError] = []
+    damaged: list[errors.CorruptError] = []
     assert [entry.ref.name for entry in log.heads(damaged)] == ["b"]
     assert [error.key for error in damaged] == [key]
     assert [ref.name for ref in log.tags()] == ["a", "b"]
-    with pytest.raises(DataError):
+    with pytest.raises(errors.DataError):
         list(log.heads())
 
 
@@ -325,12 +316,12 @@ def test_a_number_out_of_range_is_damage_and_nothing_is_appended(memory: MemoryS
     stray = entry_key(REF, n)
     memory.put(stray, sealed({**row, "n": n}))
     for fails in (lambda: log.head(REF), lambda: list(log.heads()), lambda: history(log)):
-        with pytest.raises(CorruptError) as caught:
+        with pytest.raises(errors.CorruptError) as caught:
             fails()
         assert caught.value.key == stray
         assert stray in caught.value.hint
     assert [error.key for error in log.find_damage()] == [stray]
-    with pytest.raises(CorruptError):
+    with pytest.raises(errors.CorruptError):
         log.append(REF, after=entries[-1], digest=A, card=Card(), by="ada")
 
 
@@ -340,9 +331,9 @@ def test_what_is_no_entry_is_damage(memory: MemoryStore, name: str) -> None:
     log = RefLog(memory)
     log.append(other, after=None, digest=A, card=Card(), by="ada")
     memory.put(f"refs/{REF.path}/{name}", b"?")
-    with pytest.raises(CorruptError, match=f"refs/{REF.path}/{name}: "):
+    with pytest.raises(errors.CorruptError, match=f"refs/{REF.path}/{name}: "):
         log.head(REF)
-    damaged: list[CorruptError] = []
+    damaged: list[errors.CorruptError] = []
     assert [head.ref for head in log.heads(damaged)] == [other]
     assert [error.key for error in damaged] == [f"refs/{REF.path}/{name}"]
 
@@ -351,7 +342,7 @@ def test_a_missing_entry_is_damage(memory: MemoryStore) -> None:
     filled(memory)
     memory.delete([entry_key(REF, 2)])
     log = RefLog(memory)
-    with pytest.raises(CorruptError, match=r"\b4\b") as caught:
+    with pytest.raises(errors.CorruptError, match=r"\b4\b") as caught:
         log.head(REF)
     assert caught.value.key == entry_key(REF, 2)
     assert all(entry_key(REF, n) in caught.value.hint for n in (3, 4))
@@ -362,7 +353,7 @@ def test_an_edited_entry_breaks_the_chain_though_it_is_sealed(memory: MemoryStor
     filled(memory)
     edit(memory, 2, by="eve")
     log = RefLog(memory)
-    with pytest.raises(CorruptError, match=entry_key(REF, 3)):
+    with pytest.raises(errors.CorruptError, match=entry_key(REF, 3)):
         history(log)
     assert [error.key for error in log.find_damage(REF)] == [entry_key(REF, 3)]
     assert log.find_damage(Ref.parse("other")) == []
@@ -376,7 +367,7 @@ def test_an_entry_is_about_a_name_that_can_be_written(memory: MemoryStore) -> No
     row = parse_object(entry.to_bytes(), "", max_bytes=1 << 20)
     for project, name in (("Team", "x"), ("a b", "x"), ("default", "sha256")):
         key = entry_key(Ref(project, name, "v1"), 1)
-        with pytest.raises(FormatError):
+        with pytest.raises(errors.FormatError):
             RefEntry.parse(key, sealed({**row, "project": project, "name": name, "tag": "v1"}))
 
 
@@ -387,7 +378,7 @@ def hiding(store: Store, *numbers: int, times: int = 99) -> RefLog:
 
 def test_a_write_that_readers_do_not_see_is_not_reported_as_done(memory: MemoryStore) -> None:
     *_, last = filled(memory)
-    with pytest.raises(UnavailableError, match=entry_key(REF, 5)):
+    with pytest.raises(errors.UnavailableError, match=entry_key(REF, 5)):
         hiding(memory, 5).append(REF, after=last, digest=B, card=Card(), by="ada")
     head = RefLog(memory).head(REF)
     assert hiding(memory, 6, times=2).append(REF, after=head, digest=A, card=Card(), by="ada").n == 6
@@ -398,7 +389,7 @@ def test_an_outdated_list_is_neither_a_conflict_nor_an_empty_tag(memory: MemoryS
     filled(memory)
     stale = hiding(memory, *hidden)
     after = stale.head(REF)
-    with pytest.raises(UnavailableError, match=f"refs/{REF.path}/"):
+    with pytest.raises(errors.UnavailableError, match=f"refs/{REF.path}/"):
         stale.append(REF, after=after, digest=B, card=Card(), by="ada")
     assert [entry.n for entry in history(RefLog(memory))] == [1, 2, 3, 4]
 
@@ -407,7 +398,7 @@ def test_a_list_with_holes_is_listed_again(memory: MemoryStore) -> None:
     *_, last = filled(memory)
     assert hiding(memory, 2, 3, times=1).head(REF) == last
     assert hiding(memory, 2, 3, times=1).find_damage() == []
-    with pytest.raises(UnavailableError):
+    with pytest.raises(errors.UnavailableError):
         hiding(memory, 2, 3).head(REF)
 
 
@@ -415,7 +406,7 @@ def test_nothing_is_appended_to_another_history(memory: MemoryStore) -> None:
     *_, last = filled(memory)
     edit(memory, 4, by="eve")
     log = RefLog(memory)
-    with pytest.raises(CorruptError, match=f"{entry_key(REF, 4)}.* ada "):
+    with pytest.raises(errors.CorruptError, match=f"{entry_key(REF, 4)}.* ada "):
         log.append(REF, after=last, digest=B, card=Card(), by="ada")
     head = log.head(REF)
     assert head is not None
@@ -428,15 +419,15 @@ def test_nothing_is_appended_to_another_history(memory: MemoryStore) -> None:
 def test_an_immutable_tag_stays_where_it_is(memory: MemoryStore) -> None:
     log = RefLog(memory)
     fixed = move(log, A, immutable=True)
-    with pytest.raises(ImmutableTagError, match=rf"{A.short} .*\b1 .* ada "):
+    with pytest.raises(errors.ImmutableTagError, match=rf"{A.short} .*\b1 .* ada "):
         move(log, B)
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(errors.NotAllowedError):
         move(log, B, immutable=True)
     annotated = log.append(REF, after=fixed, digest=A, card=Card(family="f"), by="bob")
     assert annotated.immutable
     gone = move(log, None)
     assert (gone.immutable, gone.removed) == (True, A)
-    with pytest.raises(ImmutableTagError, match=rf"{A.short} .*\b3 .* ada "):
+    with pytest.raises(errors.ImmutableTagError, match=rf"{A.short} .*\b3 .* ada "):
         move(log, B)
     back = move(log, A)
     assert back.immutable
@@ -458,5 +449,5 @@ def test_a_move_of_an_immutable_tag_is_damage(memory: MemoryStore) -> None:
 def test_both_writers_must_want_the_mark(memory: MemoryStore) -> None:
     log = RefLog(memory)
     log.append(REF, after=None, digest=A, card=Card(), by="ada")
-    with pytest.raises(ConflictError):
+    with pytest.raises(errors.ConflictError):
         log.append(REF, after=None, digest=A, card=Card(), by="bob", immutable=True)

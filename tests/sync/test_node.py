@@ -12,15 +12,7 @@ from typing import Any
 import pytest
 
 import maskreg
-from maskreg.errors import (
-    BrokenChainError,
-    ConfigError,
-    CorruptError,
-    MissingLinkError,
-    NotFoundError,
-    NotOnChainError,
-    UsageError,
-)
+from maskreg import errors
 from maskreg.flow.chain import root_of
 from maskreg.sync.node import LATEST, NodeVersions, Version
 from tests.checkpoints import bf16, make_checkpoint
@@ -129,7 +121,7 @@ def test_the_source_may_be_any_state_of_the_run_and_no_other(lab: Lab, run: Run,
     other = make_checkpoint(lab.folder / "other", {name: bf16(tensor[1].shape, 99) for name, tensor in SOURCE.items()})
     for stranger in (lab.target, other):
         versions = open_node(stranger)
-        with pytest.raises(NotOnChainError):
+        with pytest.raises(errors.NotOnChainError):
             read(versions, versions.find(LATEST))
         assert versions_in(versions) == []
 
@@ -147,7 +139,7 @@ def test_a_damaged_link_gives_nothing(lab: Lab, run: Run, open_node: Opener) -> 
     data = damaged.read_bytes()
     damaged.write_bytes(bytes([data[0] ^ 1]) + data[1:])
     second = versions.find(LATEST)
-    with pytest.raises(CorruptError):
+    with pytest.raises(errors.CorruptError):
         read(versions, second)
     assert [path.name for path in versions_in(versions)] == [first.root.removeprefix("sha256:")]
     damaged.write_bytes(data)
@@ -156,23 +148,23 @@ def test_a_damaged_link_gives_nothing(lab: Lab, run: Run, open_node: Opener) -> 
 
 def test_what_is_not_there_is_named(lab: Lab, run: Run, open_node: Opener) -> None:
     versions = open_node()
-    with pytest.raises(NotFoundError):
+    with pytest.raises(errors.NotFoundError):
         versions.find(LATEST)
     link = run.publish(1)
     for unknown in ("sha256:" + "0" * 64, "sha256:000000"):
-        with pytest.raises((MissingLinkError, NotFoundError)):
+        with pytest.raises((errors.MissingLinkError, errors.NotFoundError)):
             versions.find(unknown)
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         versions.find(3)  # type: ignore[arg-type]
     run.publish(2)
     shutil.rmtree(lab.folder / "team/artifacts/sha256" / link.digest.hex)
-    with pytest.raises(MissingLinkError):
+    with pytest.raises(errors.MissingLinkError):
         read(versions, versions.find(LATEST))
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         NodeVersions(f"toy/run@{link.digest}", run.steps[0], workspace=run.bob)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(errors.NotFoundError):
         open_node(lab.folder / "nowhere")
-    with pytest.raises(ConfigError):
+    with pytest.raises(errors.ConfigError):
         open_node(remote="nowhere")
 
 
@@ -181,7 +173,7 @@ def test_a_mask_is_no_version(lab: Lab, run: Run, open_node: Opener) -> None:
     mask = maskreg.extract(lab.source, lab.target, "toy/mask:v1", mask_only=True, workspace=run.ada)
     maskreg.push("toy/mask:v1", remote="team", workspace=run.ada)
     versions = open_node()
-    with pytest.raises(BrokenChainError):
+    with pytest.raises(errors.BrokenChainError):
         read(versions, versions.find(str(mask.digest)))
 
 

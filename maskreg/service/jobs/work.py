@@ -28,19 +28,10 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
+from maskreg import errors
 from maskreg.digest import Digest
 from maskreg.disk import creating, make_folder, occupied, rename_new, replacing, sync_folder
 from maskreg.document import parse_object
-from maskreg.errors import (
-    MaskregError,
-    NotAllowedError,
-    NotFoundError,
-    OutputExistsError,
-    TryAgainError,
-    UnavailableError,
-    WrongCheckpointError,
-    plain_facts,
-)
 from maskreg.ref import Card, Ref
 from maskreg.registry.pull import bring
 from maskreg.service.auth.accounts import Accounts
@@ -84,11 +75,11 @@ class Reports:
         self._log = deque(claim.job.log, _LOG_LINES)
         self._add(f"attempt {claim.job.attempt} begins")
 
-    def say(self, text: str | MaskregError, level: int = logging.INFO) -> None:
+    def say(self, text: str | errors.MaskregError, level: int = logging.INFO) -> None:
         """Write a line to the server's log as it is, and to the job's as clients hear it."""
         _log.log(level, "job %s: %s", self._claim.job.id, text)
         with self._lock:
-            self._add(str(public_of(text) if isinstance(text, MaskregError) else text))
+            self._add(str(public_of(text) if isinstance(text, errors.MaskregError) else text))
             self._report(self._now)
 
     def start(self, label: str, total_bytes: int) -> None:
@@ -123,7 +114,7 @@ class Reports:
             self._sent = time.monotonic()
             try:
                 self._queue.report(self._claim, self._now, self._log)
-            except MaskregError as error:
+            except errors.MaskregError as error:
                 _log.warning("job %s: no progress: %s", self._claim.job.id, error)
 
 
@@ -145,7 +136,7 @@ class Attempt:
         for project, role in demands:
             if by.role(project) < role:
                 state = f"{self.job.by} is no longer a {role.name.lower()} of project {project}"
-                raise NotAllowedError(state, hint=ROLE_HINT)
+                raise errors.NotAllowedError(state, hint=ROLE_HINT)
 
     def bring(self, text: str, *parts: str) -> Ref:
         """Bring an artifact that a request names, pinned, to the local registry of the server."""
@@ -168,9 +159,9 @@ class Attempt:
         for name, path in sorted(offered.items(), key=lambda item: (str(item[1].absolute()) not in seen, item[0])):
             try:
                 return work(path), name
-            except WrongCheckpointError:
+            except errors.WrongCheckpointError:
                 self.reports.say(f"{name} is not the source")
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"none of the checkpoints that the server offers ({', '.join(offered) or 'none'}) is the source",
             hint="ask the operator to offer it",
         )
@@ -201,7 +192,7 @@ def _apply(attempt: Attempt) -> Result:
     else:
         shutil.rmtree(folder, ignore_errors=True)
         if occupied(output):
-            raise OutputExistsError(job.output, reason="on the server", hint="choose another output")
+            raise errors.OutputExistsError(job.output, reason="on the server", hint="choose another output")
         with creating(said.parent):
             make_folder(said.parent)
         result = _written(attempt, checkpoint)
@@ -303,11 +294,11 @@ def work(config: JobConfig, claim: Claim) -> None:
             attempt = Attempt(job, config, space, accounts, reports)
             attempt.check_roles()
             queue.finish(claim, JobState.DONE, result=KINDS[job.kind](attempt))
-        except (TryAgainError, UnavailableError) as error:
+        except (errors.TryAgainError, errors.UnavailableError) as error:
             reports.say(error, logging.WARNING)
-        except MaskregError as error:
+        except errors.MaskregError as error:
             public = public_of(error)
-            more = {"hint": without_paths(public.hint), "facts": public_facts(plain_facts(public.facts))}
+            more = {"hint": without_paths(public.hint), "facts": public_facts(errors.plain_facts(public.facts))}
             said = {"code": public.code, "title": without_paths(public.message)}
             queue.finish(claim, JobState.FAILED, error={**said, **{name: each for name, each in more.items() if each}})
 

@@ -10,14 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import update
 
-from maskreg.errors import (
-    BadRefError,
-    NotAllowedError,
-    NotFoundError,
-    OutputExistsError,
-    UnauthenticatedError,
-    UsageError,
-)
+from maskreg import errors
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.database import TokenRow
 from maskreg.service.auth.projects import Person
@@ -34,7 +27,7 @@ def token(accounts: Accounts, name: str = "ada", scope: Scope = WRITER, by: Prin
 
 
 def refused(accounts: Accounts, secret: str) -> bool:
-    with pytest.raises(UnauthenticatedError):
+    with pytest.raises(errors.UnauthenticatedError):
         accounts.authenticate(secret)
     return True
 
@@ -82,14 +75,14 @@ def test_a_revoked_token_is_not_valid_and_not_listed(accounts: Accounts) -> None
     assert accounts.sessions.principal(cookie) is None
     assert made.id not in {listed.id for listed in accounts.tokens.list()}
     accounts.authenticate(other)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(errors.NotFoundError):
         accounts.tokens.revoke(made.id, ROOT)
 
 
 def test_only_its_owner_or_an_admin_revokes_a_token(accounts: Accounts) -> None:
     made = accounts.tokens.create("ada", WRITER, ROOT)
     bob = accounts.authenticate(token(accounts, "bob"))
-    with pytest.raises(NotFoundError, match=made.id):
+    with pytest.raises(errors.NotFoundError, match=made.id):
         accounts.tokens.revoke(made.id, bob)
     accounts.tokens.revoke(made.id, accounts.authenticate(made.token))
     assert refused(accounts, made.token)
@@ -127,7 +120,7 @@ def test_an_admin_of_a_project_does_not_speak_for_those_who_act_elsewhere(accoun
     accounts.tokens.first()
     token(accounts, "ada", Scope("paper", Role.READER))
     for name in ("ada", "admin"):
-        with pytest.raises(NotAllowedError, match=f"^{name} .* team,"):
+        with pytest.raises(errors.NotAllowedError, match=f"^{name} .* team,"):
             token(accounts, name, WRITER, admin)
     assert accounts.authenticate(token(accounts, "robot", WRITER, admin)).name == "robot"
 
@@ -146,7 +139,7 @@ def test_the_first_token_is_made_once(accounts: Accounts, url: str) -> None:
 def test_a_project_is_made_changed_and_deleted(accounts: Accounts) -> None:
     made = accounts.projects.create("team", ROOT)
     assert (made.name, made.public, made.created_by) == ("team", False, "root")
-    with pytest.raises(OutputExistsError):
+    with pytest.raises(errors.OutputExistsError):
         accounts.projects.create("team", ROOT)
     assert accounts.visitor().role("team") is Role.NONE
     assert accounts.projects.change("team", ROOT, public=True, max_bytes=5).max_bytes == 5
@@ -165,10 +158,10 @@ def test_projects_that_a_registry_has_are_adopted_at_the_first_start_alone(accou
 
 def test_what_is_no_name_of_a_project_or_an_account_is_refused(accounts: Accounts) -> None:
     for name in ("", "Team", "a/b", "a:b", "../x", "a@sha256:" + "0" * 64, EVERY_PROJECT):
-        with pytest.raises(BadRefError):
+        with pytest.raises(errors.BadRefError):
             accounts.projects.create(name, ROOT)
     for name in ("a/b", "a\x1b[31m", "", "x" * 129):
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(errors.UsageError) as caught:
             token(accounts, name)
         assert "\x1b" not in caught.value.message
 
@@ -182,9 +175,9 @@ def test_the_name_of_a_deleted_project_is_not_taken_by_accident(accounts: Accoun
     assert accounts.visitor().role("team") is Role.NONE
     assert accounts.authenticate(token(accounts, "root", Scope(EVERY_PROJECT, Role.ADMIN))).role("team") is Role.NONE
     for make in (lambda: accounts.projects.ensure("team", root), lambda: token(accounts)):
-        with pytest.raises(NotFoundError):
+        with pytest.raises(errors.NotFoundError):
             make()
-    with pytest.raises(NotAllowedError, match=" team "):
+    with pytest.raises(errors.NotAllowedError, match=" team "):
         accounts.projects.create("team", ROOT)
     accounts.projects.create("team", ROOT, reuse=True)
     assert refused(accounts, key)
@@ -215,9 +208,9 @@ def test_changes_are_recorded_with_who_made_them(accounts: Accounts) -> None:
 def test_a_name_that_differs_in_case_or_width_alone_is_refused(accounts: Accounts) -> None:
     token(accounts)
     for name in ("Ada", "\N{FULLWIDTH LATIN SMALL LETTER A}da"):
-        with pytest.raises(NotAllowedError):
+        with pytest.raises(errors.NotAllowedError):
             token(accounts, name)
-        with pytest.raises(NotAllowedError):
+        with pytest.raises(errors.NotAllowedError):
             accounts.people.sign_in(Person("https://idp|7", name))
     assert accounts.tokens.create("ada", WRITER, ROOT).name == "ada"
     assert token(accounts, "adam")
@@ -248,7 +241,7 @@ def test_the_last_admin_of_a_server_stays(accounts: Accounts, way: str) -> None:
     accounts.members.grant(EVERY_PROJECT, "bob", Role.ADMIN, admin)
     accounts.tokens.create("bob", Scope(EVERY_PROJECT, Role.WRITER), admin)
     accounts.tokens.create("bob", Scope("team", Role.ADMIN), admin)
-    with pytest.raises(NotAllowedError) as refusal:
+    with pytest.raises(errors.NotAllowedError) as refusal:
         CHANGES[way](accounts, admin)
     assert refusal.value.facts["admin_of"] == "'*'"
     recorded = [event.action for event in accounts.audit()]
@@ -269,7 +262,7 @@ def test_a_person_who_signs_in_can_get_in_and_the_owner_of_an_expired_token_cann
     with accounts.database.write() as connection:
         past = datetime.now(UTC) - timedelta(seconds=1)
         connection.execute(update(TokenRow).where(TokenRow.id == made.id).values(expires_at=past))
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(errors.NotAllowedError):
         accounts.members.revoke(EVERY_PROJECT, "admin", admin)
     accounts.people.sign_in(Person("issuer subject", "ada@lab.example", verified=True))
     accounts.members.grant(EVERY_PROJECT, "ada@lab.example", Role.ADMIN, admin)
@@ -283,7 +276,7 @@ def test_two_admins_who_remove_each_other_at_the_same_time_leave_one(accounts: A
     def remove(name: str, by: Principal) -> bool:
         try:
             accounts.members.revoke(EVERY_PROJECT, name, by)
-        except NotAllowedError:
+        except errors.NotAllowedError:
             return False
         return True
 
@@ -305,6 +298,6 @@ def test_the_last_admin_of_a_project_stays_without_an_admin_of_the_server(accoun
         lambda: accounts.members.grant("team", "ada", Role.WRITER, ada),
         lambda: accounts.tokens.revoke(ada.token, ada),
     ):
-        with pytest.raises(NotAllowedError) as refusal:
+        with pytest.raises(errors.NotAllowedError) as refusal:
             change()
         assert refusal.value.facts["admin_of"] == "team"
