@@ -140,7 +140,7 @@ def rename_new(work: Path, path: Path) -> None:
             work.unlink()
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-            reason, hint = "by now: another process has just written it", "choose another output, or replace it"
+            reason, hint = "and was just written by another process", "choose another output, or replace it"
             raise OutputExistsError(path, reason=reason, hint=hint, options={"force": True}) from error
         raise
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,11 +32,17 @@ StepListener = Callable[[Mapping[str, Any]], None]
 """Called with each line of ``metrics.jsonl``."""
 
 
-def train(folder: RunFolder, run: PreparedRun, source: Checkpoint, listener: StepListener | None) -> None:
-    """Train to the setup's last step, from the last whole save if there is one, and write ``folder.model``."""
+def train(
+    folder: RunFolder,
+    run: PreparedRun,
+    source: Checkpoint,
+    listener: StepListener | None,
+    latest: tuple[int, Path] | None,
+) -> None:
+    """Train to the setup's last step, from the latest save if there is one, and write ``folder.model``."""
     setup = run.setup
     try:
-        step, save = folder.latest_save(setup.steps) or (0, None)
+        step, save = latest or (0, None)
         if step < setup.steps:
             trainer = _trainer(run, source, folder)
             trainer.add_callback(_Progress(folder, listener))
@@ -131,7 +138,8 @@ class _Progress(TrainerCallback):  # type: ignore[misc]
             self._listener(line)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: object) -> None:
-        wait()
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
         if state.is_world_process_zero:
             self._folder.complete_save(state.global_step)
 
@@ -148,9 +156,3 @@ def _environment(args: Any) -> dict[str, Any]:
     else:
         device = {"device": f"cpu {torch.backends.cpu.get_cpu_capability()}", "threads": torch.get_num_threads()}
     return {"processes": args.world_size, **device, "versions": versions}
-
-
-def wait() -> None:
-    """Wait for the other processes."""
-    if torch.distributed.is_initialized():
-        torch.distributed.barrier()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from maskreg.digest import Digest
 from maskreg.errors import PairMismatchError
 from maskreg.flow.extract.extraction import ExtractResult, Provenance, extract
 from maskreg.flow.extract.pairing import is_wide
+from maskreg.live.processes import all_processes
 from maskreg.mask.algebra import Packed
 from maskreg.mask.packed import Mask, nnz_of, overlap, pack
 from maskreg.parallel import is_first, ordered, worker_count
@@ -26,7 +27,7 @@ from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
 from maskreg.tensors.rules import parse_rule
 from maskreg.train.retrain.folder import RunFolder
 from maskreg.train.retrain.prepare import PreparedRun
-from maskreg.train.retrain.run import StepListener, train, wait
+from maskreg.train.retrain.run import StepListener, train
 
 _MAX_NAMED = 5
 
@@ -35,35 +36,44 @@ def complete(
     folder: RunFolder, run: PreparedRun, listener: StepListener | None, *, progress: Progress = SILENT
 ) -> dict[str, Any]:
     """Train a run to its end and verify the result; a complete run is left alone."""
-    if (summary := folder.summary()) is not None:
-        return summary
     first = is_first()
-    wait()  # each process has checked the folder, and nothing is written if one of them refuses
-    with folder.locked() if first else nullcontext(), closing(open_checkpoint(run.source)) as source:
-        if first:
-            folder.begin(run.setup)
-        wait()
-        if not folder.model.exists():
-            train(folder, run, source, listener)
-        if first:
-            with closing(open_checkpoint(folder.model)) as result:
-                figures = verify(source, result, run.mask, progress=progress)
-            metrics = folder.metrics()
-            folder.write_summary(
-                {
-                    "steps": run.setup.steps,
-                    "first_loss": metrics[0]["loss"] if metrics else None,
-                    "last_loss": metrics[-1]["loss"] if metrics else None,
-                    "seconds": round(sum(line["seconds"] for line in metrics), 2),
-                    **figures,
-                    "outside_mask": 0,
-                    "notes": run.notes,
-                    "setup": asdict(run.setup),
-                    "environments": folder.environments(),
-                }
-            )
-        wait()
-    return folder.summary() or {}
+    with all_processes({}) as everyone, ExitStack() as stack:
+        # What the first process sees holds for all; and it writes nothing before each has checked the folder.
+        if (summary := everyone.gathered(folder.summary())[0]) is not None:
+            return summary
+        source = stack.enter_context(closing(open_checkpoint(run.source)))
+
+        def begin() -> None:
+            if first:
+                stack.enter_context(folder.locked())
+                folder.begin(run.setup)
+
+        everyone.together(begin)
+        has_model, save = everyone.gathered((folder.model.exists(), folder.latest_save(run.setup.steps)))[0]
+        if not has_model:
+            train(folder, run, source, listener, save)
+        everyone.together(lambda: _end(folder, run, source, progress) if first else None)
+        return everyone.gathered(folder.summary())[0] or {}
+
+
+def _end(folder: RunFolder, run: PreparedRun, source: Checkpoint, progress: Progress) -> None:
+    """Verify the result, and write the summary."""
+    with closing(open_checkpoint(folder.model)) as result:
+        figures = verify(source, result, run.mask, progress=progress)
+    metrics = folder.metrics()
+    folder.write_summary(
+        {
+            "steps": run.setup.steps,
+            "first_loss": metrics[0]["loss"] if metrics else None,
+            "last_loss": metrics[-1]["loss"] if metrics else None,
+            "seconds": round(sum(line["seconds"] for line in metrics), 2),
+            **figures,
+            "outside_mask": 0,
+            "notes": run.notes,
+            "setup": asdict(run.setup),
+            "environments": folder.environments(),
+        }
+    )
 
 
 def verify(source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Progress = SILENT) -> dict[str, Any]:
