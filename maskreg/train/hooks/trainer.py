@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -137,7 +138,8 @@ class MaskCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
             (args, state), self._run = self._run, None
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             refused = folder.with_name(f"refused-{folder.name}")
-            shutil.rmtree(refused, ignore_errors=True)
-            with suppress(OSError):  # another process renamed it first
-                folder.rename(refused)
+            with suppress(OSError):  # another process, which found the same, has renamed it
+                renamed = folder.rename(folder.with_name(f"{refused.name}-{os.getpid()}"))
+                shutil.rmtree(refused, ignore_errors=True)
+                renamed.rename(refused)
             raise

@@ -192,10 +192,14 @@ def test_what_another_callback_writes_is_in_no_save(
     model = model_of()
     options = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
     args = arguments(tmp_path, save_total_limit=1, **options)
-    own, other = MaskCallback(), Writes(event, undoes=undoes)
-    trainer = trainer_of(model, args, masked(model), *([other, own] if comes_first else [own, other]))
+    own, other, of_another_process = MaskCallback(), Writes(event, undoes=undoes), MaskCallback()
+    own_and_other = [other, own] if comes_first else [own, other]
+    trainer = trainer_of(model, args, masked(model), *own_and_other, of_another_process)
     with pytest.raises(CorruptError):
         trainer.train()
+    with pytest.raises(CorruptError):
+        of_another_process.state()
+    assert len(list(tmp_path.glob("refused-checkpoint-?/model.safetensors"))) == 1
     # The save that was complete when the weight was written stays, and no other is there.
     saves = saved_weights(tmp_path)
     assert saves.keys() == {"checkpoint-2" if event == "on_save" else "checkpoint-1"}
