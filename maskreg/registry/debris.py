@@ -68,7 +68,8 @@ def _leftovers(root: Path, folders: tuple[str, ...]) -> Iterator[Path]:
             for path in sorted(folder.iterdir()):
                 # incoming/<hex>/<visit>: one level deeper than the others.
                 deeper = name == _INCOMING and path.is_dir() and not path.is_symlink()
-                yield from sorted(path.iterdir()) if deeper else [path]
+                with suppress(FileNotFoundError):  # a pull that ends removes it
+                    yield from sorted(path.iterdir()) if deeper else [path]
 
 
 def _completes_a_part(root: Path, path: Path) -> bool:
@@ -78,14 +79,19 @@ def _completes_a_part(root: Path, path: Path) -> bool:
     artifact = root / ARTIFACTS / path.parent.name
     if not (artifact / MANIFEST).is_file():
         return False
-    present = {file.relative_to(artifact).as_posix() for file in artifact.rglob("*") if file.is_file()}
-    waiting = {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()}
+    present = {file.relative_to(artifact).as_posix() for file in _inside(artifact) if file.is_file()}
+    waiting = {file.relative_to(path).as_posix() for file in _inside(path) if file.is_file()}
     begun = {part_of(key) for key in present - {MANIFEST}} - {""}
     return any(part_of(key) in begun for key in waiting - present)
 
 
+def _inside(path: Path) -> list[Path]:
+    # Unlike rglob, walk passes over a folder that is removed meanwhile.
+    return [Path(folder, name) for folder, folders, files in os.walk(path) for name in (*folders, *files)]
+
+
 def _files(path: Path) -> list[os.stat_result]:
-    inside = path.rglob("*") if not path.is_symlink() and path.is_dir() else [path]
+    inside = _inside(path) if not path.is_symlink() and path.is_dir() else [path]
     files = [file for file in inside if not file.is_dir() or file.is_symlink()]
     statuses = []
     for file in files:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError,
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import GRACE, Collected, collect
+from maskreg.registry.debris import LOCAL, sweep
 from maskreg.registry.names import Names
 from maskreg.registry.push import push
 from maskreg.registry.tags import remove, restore
@@ -443,6 +447,23 @@ def test_what_interrupted_work_left_goes(
     assert left.exists() is not goes
     assert (report.debris_files, report.bytes) == (rehearsed.debris_files, rehearsed.bytes) == (goes, 5 * goes)
     assert verify(local).ok
+
+
+def test_folders_that_pulls_make_and_remove_meanwhile_are_no_debris(tmp_path: Path) -> None:
+    folder, is_over = tmp_path / "incoming" / "0", threading.Event()
+
+    def pull() -> None:
+        while not is_over.is_set():
+            (folder / "pull" / "data.zarr").mkdir(parents=True)
+            shutil.rmtree(folder)
+
+    with ThreadPoolExecutor(1) as pool:
+        pulls = pool.submit(pull)
+        try:
+            assert {sweep(tmp_path, LOCAL, NOW, dry_run=True) for _ in range(2000)} == {(0, 0)}
+        finally:
+            is_over.set()
+    pulls.result()
 
 
 def test_debris_that_is_a_link_is_not_followed(local: Registry, digest: Digest, tmp_path: Path) -> None:
