@@ -17,7 +17,6 @@ from maskreg.artifact.layout import (
     GROUP,
     REVERSE_FILES,
     TENSORS,
-    ArrayLayout,
     artifact_prefix,
     check_array,
     check_group,
@@ -64,7 +63,6 @@ class Artifact:
         self.name = ""
         self.bring: Callable[[str], None] | None = None
         self.manifest = manifest
-        self._layouts: dict[str, ArrayLayout] = {}
         self._arrays: dict[str, StoredArray] = {}
         self._indexes: dict[str, npt.NDArray[np.uint64]] = {}
         self._sizes = {o.key: o.size for o in manifest.objects}
@@ -215,7 +213,8 @@ class Artifact:
 
     def rows_of_objects(self, array: str) -> list[tuple[int, int]]:
         """Rows of an array that each of its objects has, first and one past the last, in order."""
-        layout, rows = self._array(array).layout, self._rows_per_object(array)
+        layout = self._array(array).layout
+        rows = layout.chunk_bytes * layout.chunks_per_shard // layout.row_bytes
         return [(at, min(at + rows, layout.length)) for at in range(0, layout.length, rows)]
 
     def codec(self, part: str) -> Codec:
@@ -245,20 +244,14 @@ class Artifact:
         if name not in self._arrays:
             data = self.document(metadata_key(name), LIMITS.zarr_json_bytes)
             layout = check_array(data, name, self._length(name))
-            listed = {o.key for o in self.manifest.objects}
-            missing = next((n for n in range(layout.shards) if layout.shard_key(n) not in listed), None)
-            # Zarr would read zeros for it.
-            if missing is not None:
-                raise CorruptError(layout.shard_key(missing), "the manifest does not list this chunk")
-            if not self._layouts:
+            for key in map(layout.shard_key, range(layout.shards)):
+                if key not in self._sizes:
+                    # Zarr would read zeros for it.
+                    raise CorruptError(key, "the manifest does not list this chunk")
+            if not self._arrays:
                 check_group(self.document(f"{GROUP}/zarr.json", LIMITS.zarr_json_bytes), SCHEMA)
-            self._layouts[name] = layout
             self._arrays[name] = StoredArray(self._objects, layout, LIMITS.object_bytes)
         return self._arrays[name]
-
-    def _rows_per_object(self, name: str) -> int:
-        layout = self._array(name).layout
-        return layout.chunk_bytes * layout.chunks_per_shard // layout.row_bytes
 
     def _length(self, name: str) -> int:
         """Rows that an array has to have, by the tensor table; by their index for ``delta`` and ``reverse``."""
@@ -291,8 +284,8 @@ class Artifact:
 
     def _check_shard(self, key: str, data: memoryview) -> None:
         segments = key.split("/")
-        if segments[0] == GROUP and len(segments) > 3 and segments[1] in self._layouts:
-            check_shard(self._layouts[segments[1]], key, data)
+        if segments[0] == GROUP and len(segments) > 3 and segments[1] in self._arrays:
+            check_shard(self._arrays[segments[1]].layout, key, data)
 
     def _hash(self, objects: list[Object], progress: Progress, jobs: int) -> None:
         progress.start("verify", sum(o.size for o in objects))
