@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.digest import FINGERPRINT_BYTES, Digest
+from maskreg.digest import FINGERPRINT_BYTES
 from maskreg.errors import UsageError
 from maskreg.flow.baseline.choosing import Sweeper, chooser_for
+from maskreg.flow.extract.extraction import ExtractResult
 from maskreg.flow.storing import add_span, artifact_space
 from maskreg.mask import packed_bytes
 from maskreg.mask.baseline import BaselineSpec
@@ -26,14 +26,6 @@ BATCH_NUMEL = 1 << 28
 """Coordinates chosen together: enough for all threads, few enough for the page cache."""
 
 
-@dataclass(frozen=True)
-class BaselineResult:
-    """A baseline, now in the registry's folder; and remarks, one sentence each."""
-
-    digest: Digest
-    notes: tuple[str, ...]
-
-
 def make_baseline(
     artifact: Artifact,
     spec: BaselineSpec,
@@ -42,7 +34,7 @@ def make_baseline(
     *,
     progress: Progress = SILENT,
     jobs: int | None = None,
-) -> BaselineResult:
+) -> ExtractResult:
     """Compute a baseline of a mask, in bounded memory, and store it as an artifact of kind ``baseline``."""
     artifact.require("mask")
     threads, verified = worker_count(jobs), None
@@ -77,4 +69,4 @@ def make_baseline(
     if nnz != manifest.totals.nnz:
         density = percent(nnz / max(manifest.totals.numel, 1))
         notes += (f"its density is {density}, the mask has {percent(manifest.totals.density)}",)
-    return BaselineResult(digest, notes)
+    return ExtractResult(digest, notes)
