@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,8 +77,9 @@ def command(
     if options["name"] is None and options["out"] is None and not options["dry_run"]:
         raise click.UsageError("choose what to make: --name for an artifact, -o for a checkpoint, or --dry-run")
     for pairs, option in ((weights, "--weight"), (settings, "--set")):
-        if len(dict(pairs)) < len(pairs):
-            raise click.UsageError(f"{option} names {_repeated(pairs)} twice")
+        keys = [key for key, _ in pairs]
+        if repeated := [key for key in keys if keys.count(key) > 1]:
+            raise click.UsageError(f"{option} names {repeated[0]} twice")
     if remote is not None:
         if options["name"] is None:
             raise click.UsageError("with --on, choose a --name for the artifact")
@@ -97,11 +97,6 @@ def command(
         given: Any = {"weights": dict(weights) or None, "settings": dict(settings)}
         merged = verbs.merge.merge(refs, **given, **options, progress=progress, workspace=workspace(output))
     _tell(output, merged)
-
-
-def _repeated(pairs: Sequence[tuple[str, object]]) -> str:
-    keys = [key for key, _ in pairs]
-    return next(key for key in keys if keys.count(key) > 1)
 
 
 def _tell(output: Output, merged: verbs.merge.Merged) -> None:
