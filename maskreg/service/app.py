@@ -22,8 +22,10 @@ from maskreg.service import access, api, health, observing, pages, problems
 from maskreg.service.access import COOKIE, Where
 from maskreg.service.background import Background, Indexer, housekeeper
 from maskreg.service.context import Service
+from maskreg.service.gateway.objects import Objects
 from maskreg.service.health import Readiness
 from maskreg.service.middleware import Bounded, KnownHosts, Protected
+from maskreg.service.moves import Moves
 from maskreg.service.observing import Observed
 from maskreg.service.pages.rendering import error_page
 from maskreg.service.problems import MEDIA_TYPE, is_taken
@@ -137,6 +139,8 @@ def create_app(service: Service) -> FastAPI:
     app.state.indexer = indexer
     app.state.replicas = replicas
     app.state.service = service
+    app.state.objects = Objects(service.registry, service.accounts)
+    app.state.moves = Moves(service.registry)
     app.state.readiness = Readiness.of(service)
     for prefix, router in routers():
         access.describe(router)

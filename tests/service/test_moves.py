@@ -39,10 +39,6 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-def waiting(lab: Lab) -> int:
-    return len(lab.app.state.moves) if hasattr(lab.app.state, "moves") else 0
-
-
 def ask(url: str, unless: str = "", *, wait: float = 60, token: str = "reader-token") -> httpx2.Response:
     params = {"wait": str(wait), **({"unless": unless} if unless else {})}
     answer: httpx2.Response = WEB.get(f"{url}{TAG}", params=params, headers=headers(token))
@@ -52,7 +48,7 @@ def ask(url: str, unless: str = "", *, wait: float = 60, token: str = "reader-to
 def asked(lab: Lab, url: str, threads: ThreadPoolExecutor, count: int = 1) -> list[Future[httpx2.Response]]:
     """Requests that wait for the tag to leave where it is."""
     answers = [threads.submit(ask, url, lab.digests["opd"]) for _ in range(count)]
-    until(lambda: waiting(lab) == count)
+    until(lambda: len(lab.app.state.moves) == count)
     return answers
 
 
@@ -70,7 +66,7 @@ def test_many_requests_wait_without_threads_until_the_tag_moves(
     assert not any(answer.done() for answer in answers)
     digest = move(lab)
     assert {answer.result().json()["digest"] for answer in answers} == {digest}
-    assert waiting(lab) == 0
+    assert len(lab.app.state.moves) == 0
 
 
 def test_a_tag_that_another_process_moves_ends_the_wait(lab: Lab, url: str, threads: ThreadPoolExecutor) -> None:
@@ -96,14 +92,14 @@ def test_a_client_that_leaves_is_not_waited_for(lab: Lab, url: str) -> None:
     with pytest.raises(httpx2.ReadTimeout):
         params = {"wait": "60", "unless": lab.digests["opd"]}
         WEB.get(f"{url}{TAG}", params=params, headers=headers("reader-token"), timeout=1)
-    until(lambda: waiting(lab) == 0)
+    until(lambda: len(lab.app.state.moves) == 0)
 
 
 def test_a_server_that_stops_ends_the_wait(lab: Lab, threads: ThreadPoolExecutor) -> None:
     with listening(lab.app) as url:
         # The client gives up before this wait is over.
         answer = threads.submit(ask, url, lab.digests["opd"], wait=300)
-        until(lambda: waiting(lab) == 1)
+        until(lambda: len(lab.app.state.moves) == 1)
     assert answer.result().status_code == 200
 
 
@@ -113,12 +109,12 @@ def test_a_tag_that_is_removed_and_rights_that_end_are_told(lab: Lab, url: str, 
         answers = [
             threads.submit(ask, url, token=each, unless=lab.digests["opd"]) for each in ("reader-token", token.token)
         ]
-        until(lambda: waiting(lab) == 2)
+        until(lambda: len(lab.app.state.moves) == 2)
         accounts.tokens.revoke(token.id, ROOT)
     move(lab)
     assert [answer.result().status_code for answer in answers] == [200, 401]
     answer = threads.submit(ask, url, unless=lab.digests["rlvr"])
-    until(lambda: waiting(lab) == 1)
+    until(lambda: len(lab.app.state.moves) == 1)
     maskreg.remove("team/opd:v1", workspace=lab.workspace)
     assert answer.result().status_code == 404
 
@@ -140,7 +136,7 @@ def test_a_follower_learns_of_a_link_without_looking(
         follower.step()
         for step in (2, 3):
             followed = threads.submit(follower.wait, 60)
-            until(lambda: waiting(lab) == 1)
+            until(lambda: len(lab.app.state.moves) == 1)
             publisher.publish(steps[step])
             assert followed.result() is not None
             assert contents((out / "current").resolve()) == contents(steps[step])

@@ -28,7 +28,6 @@ from maskreg.errors import CorruptError, LimitError, NotFoundError, UsageError
 from maskreg.service.access import Entry, Kept, Needs, SomeReader, Where
 from maskreg.service.api import models
 from maskreg.service.auth.roles import Principal, Role
-from maskreg.service.context import Served
 from maskreg.service.gateway.objects import Objects, no_links
 from maskreg.service.gateway.policy import Action, Key, Kind
 from maskreg.service.middleware import DocumentRoute
@@ -59,12 +58,9 @@ _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 _FOREVER = "private, max-age=31536000, immutable"
 
 
-async def objects_of(request: Request, service: Served) -> Objects:
+async def objects_of(request: Request) -> Objects:
     """The objects of the server, with what is remembered of them; for a route."""
-    state = request.app.state
-    if not hasattr(state, "objects"):
-        state.objects = Objects(service.registry, service.accounts)
-    objects: Objects = state.objects
+    objects: Objects = request.app.state.objects
     return objects
 
 

@@ -86,12 +86,9 @@ class Waiting(BaseModel):
     )
 
 
-async def moves_of(request: Request, service: Served) -> Moves:
+async def moves_of(request: Request) -> Moves:
     """The requests of this process that wait; for a route."""
-    state = request.app.state
-    if not hasattr(state, "moves"):
-        state.moves = Moves(service.registry)
-    moves: Moves = state.moves
+    moves: Moves = request.app.state.moves
     return moves
 
 
