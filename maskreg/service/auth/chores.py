@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, delete, insert, or_, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from maskreg.catalog.engine import now
 from maskreg.digest import Digest
@@ -29,8 +29,7 @@ class Chores(Tables):
     def is_due(self, name: str) -> bool:
         """Whether a chore can be claimed now; nothing is written."""
         with self._database.read() as connection:
-            waits = ChoreRow.name == name, ~_is_over(now(connection))
-            return connection.execute(select(ChoreRow.name).where(*waits)).first() is None
+            return _is_due(connection, name)
 
     def claim(self, name: str, lease_s: float) -> bool:
         """Take a chore that is due, until :meth:`done` or the end of the lease; False where it is another process's."""
@@ -38,11 +37,9 @@ class Chores(Tables):
             return False
         with self._database.write() as connection:
             # Writers follow one another, so that no other process takes it meanwhile.
-            at = now(connection)
-            waits = ChoreRow.name == name, ~_is_over(at)
-            if connection.execute(select(ChoreRow.name).where(*waits)).first() is not None:
+            if not _is_due(connection, name):
                 return False
-            due = at + lease_s
+            due = now(connection) + lease_s
             if not connection.execute(update(ChoreRow).where(ChoreRow.name == name).values(due=due)).rowcount:
                 connection.execute(insert(ChoreRow).values(name=name, due=due))
             return True
@@ -54,8 +51,10 @@ class Chores(Tables):
             connection.execute(row.values(due=now(connection) + next_s))
 
 
-def _is_over(at: float) -> ColumnElement[bool]:
-    return or_(ChoreRow.due <= at, ChoreRow.due > at + _LONGEST_S)
+def _is_due(connection: Connection, name: str) -> bool:
+    at = now(connection)
+    waits = ChoreRow.name == name, ChoreRow.due > at, ChoreRow.due <= at + _LONGEST_S
+    return connection.execute(select(ChoreRow.name).where(*waits)).first() is None
 
 
 @dataclass(frozen=True)
