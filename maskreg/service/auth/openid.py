@@ -64,9 +64,9 @@ def mapping(grants: Sequence[str]) -> dict[str, dict[str, Role]]:
     """The role by project of each group."""
     result: dict[str, dict[str, Role]] = {}
     for text in grants:
-        group, equals, rest = text.rpartition("=")
-        project, colon, role = rest.rpartition(":")
-        if not (group and equals and project and colon and role in ("reader", "writer", "admin")):
+        group, _, rest = text.rpartition("=")
+        project, _, role = rest.rpartition(":")
+        if not (group and project and role in ("reader", "writer", "admin")):
             raise ConfigError(f"{text!r} does not give a group a role", hint="write GROUP=PROJECT:reader|writer|admin")
         name: RoleName = role  # type: ignore[assignment]  # one of the three
         result.setdefault(group, {})[project] = role_named(name)

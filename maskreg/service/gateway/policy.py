@@ -14,12 +14,12 @@ from enum import Enum, StrEnum
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.digest import Digest
-from maskreg.errors import NotAllowedError, NotFoundError, UnauthenticatedError
+from maskreg.errors import NotAllowedError, NotFoundError
 from maskreg.limits import LIMITS
 from maskreg.registry.identity import IDENTITY
 from maskreg.registry.keys import KEYS
 from maskreg.registry.settle import MARKERS, RUNS
-from maskreg.service.auth.roles import ROLE_HINT, Principal, Role
+from maskreg.service.auth.roles import ROLE_HINT, Principal, Role, refuse_visitor
 from maskreg.store.base import TEMPORARY
 from maskreg.store.entry import NAMES, REFS
 
@@ -196,8 +196,7 @@ def check(key: Key, action: Action, principal: Principal, projects: Collection[s
     who, role = RULES[key.kind][action]
     if action is Action.READ:
         raise NotFoundError(f"there is no {key.key}")
-    if principal.is_visitor:
-        raise UnauthenticatedError("this needs a token")
+    refuse_visitor(principal)
     if who is _Who.NO_CLIENT:
         raise NotAllowedError(f"{key.key}: {key.kind.value} is not for clients to {action}")
     if who is _Who.HERE:
