@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -258,7 +258,8 @@ def _server(name: str | None, workspace: Workspace | None) -> Iterator[JobServer
             )
         if settings.offline:
             raise UnavailableError(f"remote {remote.name} is not asked while offline is set", offline=True)
-        yield JobServer(remote.name, Connection(remote.url, remote.options))
+        with closing(Connection(remote.url, remote.options)) as connection:
+            yield JobServer(remote.name, connection)
 
 
 def _segment(text: str) -> str:
