@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.files import AGAIN, is_plain_name, names_in
+from maskreg.checkpoint.files import AGAIN, OpenFile, is_plain_name, names_in
 from maskreg.document import parse_object
 from maskreg.errors import FormatError, LimitError, stating
 from maskreg.limits import LIMITS
@@ -117,9 +118,7 @@ def _safetensors(names: frozenset[str]) -> set[str]:
     return {name for name in names if ".safetensors" in name}
 
 
-HEAD_BYTES = 512
-"""Bytes from the beginning of a file that say what it is."""
-
+_HEAD_BYTES = 512  # from the beginning of a file, which say what it is
 _SAFETENSORS = "use the safetensors checkpoint in 16 bits"
 
 
@@ -170,15 +169,21 @@ FOLDER_CAUSES = {
 """What a folder holds that has no weights to read, by its files' names: the first that fits, and the next step."""
 
 
-def explained(error: FormatError, path: Location, head: bytes, *, own: str = "") -> FormatError:
-    """The error for a file that breaks the format: a known cause, else ``error`` itself."""
-    # Where a header begins as it should, its first bytes are a length, and mean nothing else.
-    for name, (begin, fault, hint) in {} if head[4:9] == b"\0\0\0\0{" else _FILE_CAUSES.items():
-        if name != own and re.match(begin, head):
-            paths = {"folder": path.parent, "path": path, "stem": path.with_suffix("")}
-            hint = hint.format(**{key: shlex.quote(str(value)) for key, value in paths.items()})
-            return FormatError(f"{path.name}: {fault}", hint=hint)
-    return error
+@contextmanager
+def explaining(file: OpenFile, *, own: str = "") -> Iterator[None]:
+    """Where a file breaks the format and begins like another kind than ``own``, say of which kind it is."""
+    try:
+        yield
+    except FormatError as error:
+        head, path = bytearray(min(_HEAD_BYTES, file.size)), file.path
+        file.fill(memoryview(head), 0)
+        # Where a header begins as it should, its first bytes are a length, and mean nothing else.
+        for name, (begin, fault, hint) in {} if head[4:9] == b"\0\0\0\0{" else _FILE_CAUSES.items():
+            if name != own and re.match(begin, head):
+                paths = {"folder": path.parent, "path": path, "stem": path.with_suffix("")}
+                hint = hint.format(**{key: shlex.quote(str(value)) for key, value in paths.items()})
+                raise FormatError(f"{path.name}: {fault}", hint=hint) from error
+        raise
 
 
 def why_no_weights(folder: Location) -> tuple[str, str]:

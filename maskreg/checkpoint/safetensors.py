@@ -26,10 +26,10 @@ import numpy.typing as npt
 
 from maskreg.bucket import BucketPath, Location
 from maskreg.checkpoint.base import Memory
-from maskreg.checkpoint.files import Files, OpenFile, StoredCheckpoint, in_folder, names_in, read_whole, reading
-from maskreg.checkpoint.layouts import HEAD_BYTES, INDEX_NAME, check_index, explained, parse_index, why_no_weights
+from maskreg.checkpoint.files import OpenFile, StoredCheckpoint, in_folder, names_in, opening, read_whole, reading
+from maskreg.checkpoint.layouts import INDEX_NAME, check_index, explaining, parse_index, why_no_weights
 from maskreg.document import parse_object
-from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError
+from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
 from maskreg.limits import LIMITS
 from maskreg.tensors.info import ITEM_BYTES, MAX_RANK, TensorInfo, check_name, shown
 
@@ -208,14 +208,14 @@ class SafetensorsCheckpoint(StoredCheckpoint):
     ) -> None:
         """Open the weight files and read their headers."""
         own = frozenset({INDEX_NAME, *(file.name for file in paths)})
-        super().__init__(path, Files(), path if path.is_dir() else None, own, hub)
         self.index, self.blockwise = index, isinstance(path, BucketPath)
         # File, and offset of the tensor's first byte in it.
         self._locations: dict[str, tuple[OpenFile, int]] = {}
-        try:
+        with opening() as files:
+            super().__init__(path, files, path if path.is_dir() else None, own, hub)
             # The header is read through the handle that later reads the data, so that both are of one file.
-            opened = [_open_shard(file, self._files) for file in paths]
-            self.shards = tuple(shard for _, shard in opened)
+            opened = [files.open(file) for file in paths]
+            self.shards = tuple(map(_shard_of, opened))
             if weight_map is not None:
                 with in_folder(path):
                     contents = [(shard.file_name, [info.name for info in shard.tensors]) for shard in self.shards]
@@ -225,10 +225,7 @@ class SafetensorsCheckpoint(StoredCheckpoint):
             }
             if len(self.tensors) > LIMITS.tensors:
                 raise LimitError(f"{path}: {len(self.tensors)} tensors; the limit is {LIMITS.tensors}")
-        except MaskregError:
-            self.close()
-            raise
-        for file, shard in opened:
+        for file, shard in zip(opened, self.shards, strict=True):
             offset = len(shard.header)
             for info in shard.tensors:
                 self._locations[info.name] = (file, offset)
@@ -242,15 +239,13 @@ class SafetensorsCheckpoint(StoredCheckpoint):
         width = ITEM_BYTES[info.dtype]
         file, offset = self._locations[name]
         begin, size, kind = offset + start * width, (stop - start) * width, np.dtype(f"<u{width}")
-        if size and (data := file.at_hand(begin, size)) is not None:
-            values = np.frombuffer(data, kind)
-            if values.flags.aligned:
-                return values
-            memory = np.empty(size, np.uint8) if into is None else into
-            memory[:] = np.frombuffer(data, np.uint8)
-            return memory.view(kind)
+        data = file.at_hand(begin, size) if size else None
+        if data is not None and (values := np.frombuffer(data, kind)).flags.aligned:
+            return values
         memory = np.empty(size, np.uint8) if into is None else into
-        if size and not file.fill(memory.data, begin):
+        if data is not None:
+            memory[:] = np.frombuffer(data, np.uint8)
+        elif size and not file.fill(memory.data, begin):
             raise CorruptError(name, f"{self.path} was cut short while it was read")
         return memory.view(kind)
 
@@ -313,18 +308,12 @@ def _is_one_of_many(name: str) -> bool:
     return bool(match and int(match[1]) > 1)
 
 
-def _open_shard(path: Location, files: Files) -> tuple[OpenFile, Shard]:
-    file = files.open(path)
-    with in_folder(path.parent):
-        try:
-            size, name = file.size, file.path.name
-            first = bytearray(min(LENGTH_BYTES, size))
-            file.fill(memoryview(first), 0)
-            header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, name))
-            if not file.fill(memoryview(header), 0):
-                raise CorruptError(name, "cut short while it was read")
-            return file, parse_header(bytes(header), size - len(header), name)
-        except FormatError as error:
-            head = bytearray(min(HEAD_BYTES, file.size))
-            file.fill(memoryview(head), 0)
-            raise explained(error, path, bytes(head)) from error
+def _shard_of(file: OpenFile) -> Shard:
+    with in_folder(file.path.parent), explaining(file):
+        size, name = file.size, file.path.name
+        first = bytearray(min(LENGTH_BYTES, size))
+        file.fill(memoryview(first), 0)
+        header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, name))
+        if not file.fill(memoryview(header), 0):
+            raise CorruptError(name, "cut short while it was read")
+        return parse_header(bytes(header), size - len(header), name)

@@ -11,13 +11,12 @@ from maskreg.bucket import Location, on_disk
 from maskreg.checkpoint.archive import Archive, info_of, is_shared, part_of, piece_of
 from maskreg.checkpoint.files import AGAIN, Files, OpenFile, in_folder, opening, read_whole
 from maskreg.checkpoint.layouts import (
-    HEAD_BYTES,
     RANK_FILE,
     TORCH_INDEX_NAME,
     TORCH_NAME,
     TORCH_SUFFIXES,
     check_index,
-    explained,
+    explaining,
     parse_index,
     state_dicts,
 )
@@ -209,13 +208,8 @@ def open_path(path: Location, *, hub: str = "") -> PiecewiseCheckpoint:
 
 def _read(files: Files, path: Location) -> StateDict:
     file = files.open(path)
-    with in_folder(path.parent):
-        head = bytearray(min(HEAD_BYTES, file.size))
-        file.fill(memoryview(head), 0)
-        try:
-            return read_state_dict(file)
-        except FormatError as error:
-            raise explained(error, path, bytes(head), own="torch") from error
+    with in_folder(path.parent), explaining(file, own="torch"):
+        return read_state_dict(file)
 
 
 def _contents(parts: Sequence[StateDict]) -> Contents:
