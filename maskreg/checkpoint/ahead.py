@@ -64,12 +64,14 @@ def read_span(checkpoint: Checkpoint, name: str, start: int, stop: int) -> npt.N
     values: npt.NDArray[Any] = memory.view(np.dtype(f"<u{width}"))
     spans = ((start + first, start + last) for first, last in blocks_of(stop - start))
     for first, last in ahead(spans, lambda span: (name, *span), checkpoint):
-        own = slice(first - start, last - start)
-        piece = values[own].view(np.uint8)
-        read = checkpoint.read(name, first, last, piece)
-        if not np.may_share_memory(read, piece):
-            values[own] = read
+        _read_into(values[first - start : last - start], checkpoint, name, first)
     return values
+
+
+def _read_into(values: npt.NDArray[Any], checkpoint: Checkpoint, name: str, start: int) -> None:
+    read = checkpoint.read(name, start, start + values.size, values.view(np.uint8))
+    if not np.may_share_memory(read, values):
+        values[:] = read
 
 
 def blocks_ahead(name: str, numel: int, *checkpoints: Checkpoint) -> Iterator[tuple[int, int]]:
@@ -92,10 +94,9 @@ class LeafReader:
         """Read elements from ``start``, a multiple of 2^18, on, into uint8 memory of the span's size, if given."""
         self.start, self.stop = start, stop
         self._checkpoint, self._name = checkpoint, name
-        self._width = checkpoint.tensors[name].item_bytes
-        memory = np.empty((stop - start) * self._width, np.uint8) if memory is None else memory
-        self._memory = memory
-        self.values: npt.NDArray[Any] = memory.view(np.dtype(f"<u{self._width}"))
+        width = checkpoint.tensors[name].item_bytes
+        self._memory = np.empty((stop - start) * width, np.uint8) if memory is None else memory
+        self.values: npt.NDArray[Any] = self._memory.view(np.dtype(f"<u{width}"))
 
     def leaves(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Read leaf after leaf: the first element's number in the tensor, and the values."""
@@ -104,13 +105,7 @@ class LeafReader:
             self.values = self._checkpoint.read(self._name, self.start, self.stop, self._memory)
         for first in range(self.start, self.stop, LEAF_NUMEL):
             last = min(first + LEAF_NUMEL, self.stop)
+            values = self.values[first - self.start : last - self.start]
             if not blockwise:
-                self._read(first, last)
-            yield first, self.values[first - self.start : last - self.start]
-
-    def _read(self, first: int, last: int) -> None:
-        begin, end = first - self.start, last - self.start
-        piece = self._memory[begin * self._width : end * self._width]
-        values = self._checkpoint.read(self._name, first, last, piece)
-        if not np.may_share_memory(values, piece):
-            self.values[begin:end] = values
+                _read_into(values, self._checkpoint, self._name, first)
+            yield first, values
