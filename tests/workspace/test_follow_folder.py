@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -155,6 +156,13 @@ def test_links_wait_until_it_is_safe(run: Run) -> None:
         assert not (run.out / "current").exists()
         assert following.apply() is not None
         assert following.wait(0) is None
+
+
+def test_a_lock_that_another_process_is_removing_holds_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = run.out / ".maskreg" / "lock"
+    monkeypatch.setattr(fcntl, "flock", lambda *_: lock.unlink(missing_ok=True))
+    with pytest.raises(TryAgainError):
+        run.follower()
 
 
 def test_what_is_not_its_own_is_left_alone(lab: Lab, run: Run) -> None:

@@ -74,10 +74,14 @@ class _Folder(Weights):
         self._folder, self._keep, self._state = folder, keep, folder / _STATE
         self.out = self._link = folder / CURRENT
         self._open = ExitStack()
+        try:
+            names = [file.name for file in folder.iterdir()]
+        except FileNotFoundError:
+            names = []
+        except NotADirectoryError as error:
+            raise OutputExistsError(folder, reason="and is not a folder", hint="choose another output") from error
         # What does not belong to it is not ours to remove later.
-        if folder.exists() and not folder.is_dir():
-            raise OutputExistsError(folder, reason="and is not a folder", hint="choose another output")
-        if folder.is_dir() and (names := [file.name for file in folder.iterdir()]) and _STATE not in names:
+        if names and _STATE not in names:
             raise OutputExistsError(folder, reason="and holds other files", hint="choose another output")
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -101,13 +105,13 @@ class _Folder(Weights):
         return Brought([], 0, time.monotonic()), partial(self._show, root)
 
     def close(self) -> None:
-        self._open.close()
         if not os.path.lexists(self._link):
-            # Nothing came of it: what was made for it goes, unless something else is there.
+            # Nothing came of it: what was made for it goes, the lock while it is held, unless something else is there.
             (self._state / "lock").unlink(missing_ok=True)
             with suppress(OSError):
                 self._state.rmdir()
                 self._folder.rmdir()
+        self._open.close()
 
     def _show(self, root: str) -> None:
         """Let the link lead to a checkpoint that is complete."""
@@ -121,12 +125,14 @@ class _Folder(Weights):
         self._versions.prune(root, self._keep)
 
     def _lock(self) -> None:
-        make_folder(self._state)
-        lock = self._open.enter_context((self._state / "lock").open("ab"))
+        path = self._state / "lock"
         try:
+            make_folder(self._state)
+            lock = self._open.enter_context(path.open("ab"))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            is_held = os.path.samestat(os.fstat(lock.fileno()), path.stat())
+        except (BlockingIOError, FileNotFoundError):
+            is_held = False
+        if not is_held:  # or a process of which nothing came has just removed it
             self._open.close()
-            raise TryAgainError(
-                f"another process follows with {self._folder}", hint="give each its own folder"
-            ) from error
+            raise TryAgainError(f"another process follows with {self._folder}", hint="give each its own folder")
