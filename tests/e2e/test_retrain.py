@@ -74,14 +74,18 @@ def test_a_run_that_was_killed_and_interrupted_gives_the_same_bits(person: Perso
 def test_two_processes_train_what_one_does_and_one_goes_on_with_it(person: Person) -> None:
     words = command("-c", "max_steps=4", "-c", "save_steps=2", "--dtype", "float32", "--json", "-o", "two")
 
-    def in_two_processes(status: int) -> bytes:
+    def in_two_processes(status: int, *of_second: str) -> bytes:
         (port,) = free_ports(1)
         group = {**person.env, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-        ranks = [person.start(*words, env={**group, "RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")]
+        ranks = [
+            person.start(*words, *more, env={**group, "RANK": rank, "LOCAL_RANK": rank})
+            for rank, more in (("0", ()), ("1", of_second))
+        ]
         said = [process.communicate() for process in ranks]
         assert [process.returncode for process in ranks] == [status, status], said
         return said[0][0]
 
+    in_two_processes(2, "-c", "seed=6")
     with RunFolder(person.home / "two").locked():
         in_two_processes(75)
     two = json.loads(in_two_processes(0))

@@ -41,6 +41,7 @@ def complete(
         # What the first process sees holds for all; and it writes nothing before each has checked the folder.
         if (summary := everyone.gathered(folder.summary())[0]) is not None:
             return summary
+        everyone.require_same(run.setup, "options or files")
         source = stack.enter_context(closing(open_checkpoint(run.source)))
 
         def begin() -> None:
