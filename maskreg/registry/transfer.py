@@ -199,7 +199,6 @@ def check_tracked(registries: tuple[Registry, Registry], ref: Ref, digest: Diges
     local, remote = registries
     if head is None or head.digest in (None, digest) or head.digest in tracked(local, remote, ref):
         return
-    assert head.digest is not None  # for type checkers: it is not in the tuple
     ours = local.head(replace(ref, digest=None))
     if ours is None or ours.deleted or (remote.uuid and ours.origin == remote.uuid):
         step, theirs = "to take theirs", ref

@@ -112,7 +112,6 @@ def test_a_matrix_is_the_last_dimension_by_all_others() -> None:
 def test_many_lines_are_counted_in_runs() -> None:
     shape = shape_of((3 * MAX_LINES, MAX_LINES + 1))
     assert shape == Shape(3 * MAX_LINES, MAX_LINES + 1, 3, 2)
-    assert shape is not None
     assert (shape.rows, shape.columns) == (MAX_LINES, MAX_LINES // 2 + 1)
 
 

@@ -8,20 +8,13 @@ from typing import Any
 import pytest
 
 from maskreg.checkpoint.layouts import INDEX_NAME
-from maskreg.checkpoint.plan import OutputPlan
-from maskreg.checkpoint.plan import plan_like as plan_any_like
-from maskreg.checkpoint.safetensors import SafetensorsCheckpoint, open_path, parse_header
+from maskreg.checkpoint.plan import OutputPlan, plan_like
+from maskreg.checkpoint.safetensors import open_path, parse_header
 from maskreg.errors import FormatError
 from maskreg.tensors.info import TensorInfo
 from tests.checkpoints import SMALL_FILES, bf16, make_checkpoint, write_safetensors
 
 TENSORS = {name: bf16((4, 2)) for name in "abcd"}
-
-
-def plan_like(source: SafetensorsCheckpoint, **changes: Any) -> OutputPlan:
-    plan = plan_any_like(source, **changes)
-    assert isinstance(plan, OutputPlan)
-    return plan
 
 
 def plan_of(path: Path, **changes: Any) -> OutputPlan:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.evidence import OverlapFigures, figures_of, sums_from_classes, sums_from_counts
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import Asked
@@ -21,7 +20,6 @@ def against(found: Findings, *all_figures: OverlapFigures, independent: bool = T
     made = []
     for figures in all_figures:
         overlap = dataclasses.replace(one.overlap, whole=figures, asked=Asked(start="yes"))
-        assert isinstance(overlap, PairOverlap)
         made.append(dataclasses.replace(one, overlap=overlap, independent=independent))
     return dataclasses.replace(found, others=tuple(made))
 

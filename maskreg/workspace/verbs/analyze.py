@@ -149,7 +149,6 @@ def analyze(
                 if measured.resumed:
                     space.note(f"{counted(measured.resumed, 'tensor')} finished by an earlier run")
                 digest = measured.digest
-        assert digest is not None
         stored = naming.store(digest, Card())
     return Analysis(stored.ref, stored.artifact, stored.was, read_analysis(stored.artifact))
 

@@ -299,7 +299,6 @@ def _planned(registry: Registry, pair: tuple[Ref, Ref], force: bool) -> tuple[Re
     assert entry.digest is not None  # it is live
     check_movable(head, entry.digest)
     if head is not None and head.digest not in (None, entry.digest) and not force:
-        assert head.digest is not None  # for type checkers: it is not in the tuple
         raise ConflictError(
             f"{new} is {head.digest.short} already; its history would keep that", options={"force": True}
         )
