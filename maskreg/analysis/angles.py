@@ -63,8 +63,7 @@ class Factors:
     @property
     def values(self) -> npt.NDArray[np.float64]:
         """The singular values, on the host."""
-        values: npt.NDArray[np.float64] = self.s.cpu().numpy()
-        return values
+        return self.s.cpu().numpy()
 
 
 def decompose(matrix: torch.Tensor, method: Method) -> Factors:
@@ -158,8 +157,7 @@ def principal_angles(before: torch.Tensor, after: torch.Tensor) -> npt.NDArray[n
     cosines = torch.linalg.svdvals(inner).clamp(max=1.0)
     sines = torch.linalg.svdvals(after - before @ inner).clamp(max=1.0).flip(0)
     angles = torch.where(cosines**2 > 0.5, torch.asin(sines), torch.acos(cosines))
-    result: npt.NDArray[np.float64] = angles.cpu().numpy()
-    return result
+    return angles.cpu().numpy()
 
 
 def angle_figures(before: Factors, after: Factors, rank: int, size: int) -> dict[str, float | None]:

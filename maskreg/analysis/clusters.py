@@ -202,8 +202,7 @@ def _folded(lines: Lines, sums: Floats, width: int, most: int) -> Floats:
         return _NONE
     run = -(-width // most)
     whole = sums.reshape(stacked, width, -1).sum(0)
-    folded: Floats = np.add.reduceat(whole, np.arange(0, width, run))
-    return folded
+    return np.add.reduceat(whole, np.arange(0, width, run))
 
 
 def _sum(a: Floats, b: Floats) -> Floats:

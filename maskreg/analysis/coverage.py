@@ -139,8 +139,7 @@ def lowest_magnitudes(codes: npt.NDArray[np.uint16], count: int) -> Bools:
 def principal_scores(factors: Factors, rank: int, dtype: torch.dtype) -> npt.NDArray[np.float64]:
     """``|U_r S_r V_r^T|``: magnitudes of the source's best approximation of rank r; ``[m, n]`` of ``dtype``."""
     left = (factors.u[:, :rank] * factors.s[:rank]).to(dtype)
-    scores: npt.NDArray[np.float64] = (left @ factors.v[:, :rank].mT.to(dtype)).abs_().cpu().numpy()
-    return scores
+    return (left @ factors.v[:, :rank].mT.to(dtype)).abs_().cpu().numpy()
 
 
 def coverage_of(selected: Bools, moved: Bools) -> float | None:

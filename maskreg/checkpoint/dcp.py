@@ -143,8 +143,7 @@ def _is(value: Any, name: str) -> bool:
 def _fields(value: Any, name: str) -> Mapping[str, Any]:
     if not _is(value, name) or not isinstance(value.state, dict):
         raise _damaged(f"no {name} where one should be")
-    fields: Mapping[str, Any] = value.state
-    return fields
+    return value.state
 
 
 def _shape(value: Any) -> Shape:

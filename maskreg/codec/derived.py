@@ -114,8 +114,7 @@ def scaled(codes: Codes, factor: int) -> Codes:
 
 def _is_normal(codes: Codes) -> npt.NDArray[np.bool_]:
     magnitude = codes & _MAGNITUDE
-    normal: npt.NDArray[np.bool_] = (magnitude >= 0x80) & (magnitude < _INFINITY)
-    return normal
+    return (magnitude >= 0x80) & (magnitude < _INFINITY)
 
 
 def encode_scaled(source: Codes, target: Codes, grid: Grid, encode: Encode) -> bytes | None:

@@ -71,8 +71,7 @@ def vary(row_scales: Ints, column_scales: Ints) -> bool:
 
 
 def _centered(shifts: Ints) -> Ints:
-    scales: Ints = np.clip(shifts - round(float(shifts.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
-    return scales
+    return np.clip(shifts - round(float(shifts.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
 
 
 def _rates(present: Counts, moved: Counts, lowest: int) -> npt.NDArray[np.int16]:

@@ -121,8 +121,7 @@ def _span_bits(span: list[Link], mask: Mask) -> npt.NDArray[np.bool_]:
         view = link.of_parameter
         part = moved.as_strided(link.of_tensor.shape, link.of_tensor.stride(), link.of_tensor.storage_offset())
         flat.as_strided(view.shape, view.stride(), view.storage_offset() - start).copy_(part)
-    values: npt.NDArray[np.bool_] = flat.numpy()
-    return values
+    return flat.numpy()
 
 
 def _extent(view: torch.Tensor) -> tuple[int, int]:

@@ -119,8 +119,7 @@ class Order:
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
     """The local part of a tensor, sharing memory with it; the tensor itself if it is not sharded."""
     to_local = getattr(tensor, "to_local", None)
-    local: torch.Tensor = tensor if to_local is None else to_local()
-    return local
+    return tensor if to_local is None else to_local()
 
 
 def layout_of(name: str, tensor: torch.Tensor) -> Layout:
@@ -155,8 +154,7 @@ def _joined(mesh: DeviceMesh, dims: Sequence[int]) -> DeviceMesh:
             "a parameter is sharded over several dimensions of a mesh, and these have no names",
             hint='init_device_mesh(..., mesh_dim_names=("dp", "tp"))',
         )
-    joined: DeviceMesh = mesh[tuple(names[dim] for dim in dims)]._flatten()
-    return joined
+    return mesh[tuple(names[dim] for dim in dims)]._flatten()
 
 
 def indexes_of(

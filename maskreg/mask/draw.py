@@ -375,8 +375,7 @@ def _smallest(
 def _odds(words: Words, seconds: Words) -> Floats:
     """r / (1 - r), with ``r = (2^31 word + second + 1/2) / 2^62``."""
     r = (words.astype(np.uint64) << np.uint64(32)) + (seconds.astype(np.uint64) << np.uint64(1)) + np.uint64(1)
-    odds: Floats = r.astype(np.float64) / (np.uint64(1 << 63) - r).astype(np.float64)
-    return odds
+    return r.astype(np.float64) / (np.uint64(1 << 63) - r).astype(np.float64)
 
 
 def _check_first(first: int) -> None:

@@ -213,10 +213,9 @@ class S3Store(Store):
     def read_link(self, key: str) -> str:
         """A link to read an object."""
         client, place = self.client_and_place(key)
-        url: str = client.generate_presigned_url(
+        return client.generate_presigned_url(
             "get_object", Params={"Bucket": place[0], "Key": place[1]}, ExpiresIn=LINK_SECONDS
         )
-        return url
 
     def upload_link(self, key: str, size: int, sha256: Digest) -> Link:
         """A link to upload an object of this size and digest."""

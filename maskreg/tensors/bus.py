@@ -40,8 +40,7 @@ def down(tensor: torch.Tensor, what: str) -> npt.NDArray[Any]:
     """A tensor's values on the host; for a tensor on the CPU, the same memory."""
     if on_device(tensor):
         _count(what, tensor.nbytes)
-    array: npt.NDArray[Any] = tensor.cpu().numpy()
-    return array
+    return tensor.cpu().numpy()
 
 
 @contextmanager

@@ -41,8 +41,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 def ask(url: str, unless: str = "", *, wait: float = 60, token: str = "reader-token") -> httpx2.Response:
     params = {"wait": str(wait), **({"unless": unless} if unless else {})}
-    answer: httpx2.Response = WEB.get(f"{url}{TAG}", params=params, headers=headers(token))
-    return answer
+    return WEB.get(f"{url}{TAG}", params=params, headers=headers(token))
 
 
 def asked(lab: Lab, url: str, threads: ThreadPoolExecutor, count: int = 1) -> list[Future[httpx2.Response]]:

@@ -26,8 +26,7 @@ SEEDED = [kind for kind in KINDS if KINDS[kind].seeded]
 def spread(numel: int, step: int, low: int = 0x3700, high: int = 0x3E00) -> np.ndarray:
     """Codes of some binades, both signs, without random numbers."""
     order = np.arange(numel, dtype=np.int64) * step
-    codes: np.ndarray = (low + order % (high - low) + (order // 7 % 2 << 15)).astype(np.uint16)
-    return codes
+    return (low + order % (high - low) + (order // 7 % 2 << 15)).astype(np.uint16)
 
 
 def side(moved_every: int = 0) -> dict[str, Tensor]:

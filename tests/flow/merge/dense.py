@@ -30,8 +30,7 @@ def rounded(values: Floats) -> npt.NDArray[np.uint16]:
 
 
 def added(parts: Iterable[Floats]) -> Floats:
-    result: Floats = sum(parts, F32(0)) + np.zeros(1, F32)
-    return result
+    return sum(parts, F32(0)) + np.zeros(1, F32)
 
 
 def merged(
@@ -176,8 +175,7 @@ def ram(updates: Updates, weights: Weights, s: Settings) -> Floats:
     shared = added(kept) / np.maximum(count, 1).astype(F32)
     factors = s.get("factors", [1.0] * len(updates))
     unique = added(k * F32(f) for k, f in zip(kept, factors, strict=True))
-    result: Floats = np.where(count > 1, shared, unique)
-    return result
+    return np.where(count > 1, shared, unique)
 
 
 def ram_plus(updates: Sequence[Model], weights: Weights, s: Settings) -> dict[str, Floats]:

@@ -27,8 +27,7 @@ def test_a_tag_has_its_card_and_the_id_of_its_entry_as_etag(shared: Lab) -> None
 
 
 def change(lab: Lab, method: str, path: str, token: str = "writer-token", **kwargs: Any) -> httpx2.Response:
-    answer: httpx2.Response = lab.client(token).request(method, path, **kwargs)
-    return answer
+    return lab.client(token).request(method, path, **kwargs)
 
 
 def test_a_tag_is_set_moved_annotated_removed_and_restored(lab: Lab) -> None:
