@@ -34,14 +34,15 @@ def overlap(found: Findings, both: int, size: int = 4000, start: str = "unknown"
 )
 def test_a_rung_is_what_a_null_expects(found: Findings, both: int, start: str, reach: float) -> None:
     steps = {rung.null: rung for rung in rungs(overlap(found, both, start=start))}
-    assert MATCHED in steps and STRIPED not in steps  # rows and columns were not counted
+    decide = {MATCHED, STRIPED}
+    assert decide < steps.keys()
     for null, rung in steps.items():
         assert rung.share == pytest.approx(0.4)
         assert rung.low < rung.share < rung.high
-        assert rung.explained == pytest.approx(reach if null == MATCHED else 0.4)
-        assert rung.decides == (null == MATCHED)
-    # An independent mask of 4,000 has a standard deviation of 24 shared coordinates.
-    assert steps[GLOBAL].high - steps[GLOBAL].share == pytest.approx(1.96 * 24 / 4000, rel=0.01)
+        assert rung.explained == pytest.approx(reach if null in decide else 0.4)
+        assert rung.decides == (null in decide)
+    # An independent mask of 4,000 has a standard deviation of 24 shared coordinates; the standard errors are near it.
+    assert steps[GLOBAL].high - steps[GLOBAL].share == pytest.approx(1.96 * 24 / 4000, rel=0.05)
 
 
 def places(drawn: ET.Element, tag: str, attribute: str) -> list[float]:
@@ -71,5 +72,5 @@ def test_on_a_page_it_has_classes_alone_and_says_all_to_a_screen_reader(found: F
     drawn = str(ladder(overlap(found, 2500)))
     assert "style" not in drawn and "#" not in drawn
     (label,) = re.findall(r'aria-label="([^"]*)"', drawn)
-    assert all(null_label(null) in label for null in NULLS if null != STRIPED)
+    assert all(null_label(null) in label for null in NULLS)
     assert ladder(overlap(found, 0, size=0)) == ""
