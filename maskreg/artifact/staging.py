@@ -15,6 +15,7 @@ readers look for objects that are about to be moved (see :mod:`maskreg.registry.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -29,7 +30,7 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix
 from maskreg.artifact.manifest import Manifest, Object, check_objects, dump_manifest
 from maskreg.digest import Digest
 from maskreg.disk import make_folder, make_root, new_file, sync_folder, write_all
-from maskreg.store.file import FileStore
+from maskreg.store.file import FileStore, in_folder
 
 _SYNC_THREADS = 16
 
@@ -100,27 +101,36 @@ class Staging:
         digest = Digest.of(data)
         self.store.put(MANIFEST, data)
         artifact = self._root / artifact_prefix(digest)
-        make_folder(artifact.parent)
         self.store.sync()
-        try:
-            self._folder.rename(artifact)
-        except OSError:
-            if not artifact.is_dir():
-                raise
-            self._repair(digest, artifact, manifest.objects)
-        sync_folder(artifact.parent)
+        # A collection can remove what is there, and the folder, at any time.
+        for _ in in_folder(artifact.parent):
+            try:
+                self._folder.rename(artifact)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                self._repair(digest, artifact, manifest.objects)
+            break
+        with contextlib.suppress(FileNotFoundError):
+            sync_folder(artifact.parent)
         return digest
 
     def _repair(self, digest: Digest, artifact: Path, objects: tuple[Object, ...]) -> None:
         waiting = self._root / incoming_prefix(digest) / self._folder.name
-        make_folder(waiting.parent)
-        self._folder.rename(waiting)
+        for _ in in_folder(waiting.parent):
+            with contextlib.suppress(FileNotFoundError):
+                self._folder.rename(waiting)
+                break
         try:
             for key in [*(o.key for o in objects), MANIFEST]:
                 new, existing = waiting / key, artifact / key
-                if not existing.is_file() or not cmp(existing, new, shallow=False):
-                    make_folder(existing.parent)
-                    new.replace(existing)
+                for _ in in_folder(existing.parent):
+                    with contextlib.suppress(FileNotFoundError):
+                        if not existing.is_file() or not cmp(existing, new, shallow=False):
+                            new.replace(existing)
+                        break
         finally:
             shutil.rmtree(waiting)
             with contextlib.suppress(OSError):  # another pull's objects wait in it

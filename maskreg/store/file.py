@@ -135,7 +135,7 @@ class FileStore(Store):
         with self.errors("write", key):
             path = self.path(key)
             with self._temporary(data) as temporary:
-                for _ in _in_folder(path.parent):
+                for _ in in_folder(path.parent):
                     with contextlib.suppress(FileNotFoundError):
                         temporary.replace(path)
                         break
@@ -148,7 +148,7 @@ class FileStore(Store):
             if path.is_file():
                 return False
             with self._temporary(data) as temporary:
-                for _ in _in_folder(path.parent):
+                for _ in in_folder(path.parent):
                     with contextlib.suppress(FileNotFoundError):
                         try:
                             os.link(temporary, path)
@@ -328,8 +328,8 @@ def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
-def _in_folder(folder: Path) -> Iterator[None]:
-    """Attempts to put something into a folder, each after it was made.
+def in_folder(folder: Path) -> Iterator[None]:
+    """Attempts to put something into a folder, each after it was made; the caller ends the loop when one succeeds.
 
     Another process that deletes the folder's last object removes the folder, possibly between mkdir and the move.
     """

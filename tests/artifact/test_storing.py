@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import filecmp
 import resource
+import shutil
 import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -14,11 +16,14 @@ import pytest
 from maskreg.artifact.arrays import GrowingArray
 from maskreg.artifact.layout import SHARD_BYTES
 from maskreg.artifact.manifest import Side
+from maskreg.artifact.reader import Artifact
 from maskreg.artifact.staging import StagingStore
 from maskreg.artifact.storing import ShardStorer
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.errors import MaskregError
 from maskreg.mask import Counts
+from maskreg.store import FileStore
+from tests.artifact.making import pair, write
 
 
 class GatedStore(StagingStore):
@@ -83,3 +88,15 @@ def test_what_cannot_be_stored_ends_the_writer_and_leaves_nothing(jobs: int, tmp
         resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         ArtifactWriter(root, {"mask"})
     assert list((root / "staging").iterdir()) == []
+
+
+def test_what_a_collection_removes_meanwhile_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remove(store: StagingStore | Path, other: Path | None = None, *, shallow: bool = False) -> bool:
+        shutil.rmtree(tmp_path / "artifacts", ignore_errors=True)
+        return isinstance(store, Path) and other is not None and filecmp.cmp(store, other, shallow)
+
+    for place in ("StagingStore.sync", "cmp"):
+        monkeypatch.setattr(f"maskreg.artifact.staging.{place}", remove)
+        digest = write(tmp_path, pair())
+        Artifact.open(FileStore(tmp_path), digest).verify_rest(jobs=1)
+        monkeypatch.undo()
