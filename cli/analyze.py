@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from maskreg.ref import Ref
+from maskreg.ref import Ref, is_pattern
 from maskreg.workspace import verbs
 
 from .command import Command, workspace
@@ -103,8 +103,6 @@ def _refuse_unused() -> None:
 
 
 def _trajectory(output: Output, paths: tuple[str, ...], verbose: bool, **options: Any) -> None:
-    from maskreg.ref import is_pattern
-
     if len(paths) < 3 and not any(map(is_pattern, paths[1:])):
         raise click.UsageError("--trajectory needs SOURCE and two checkpoints or more")
 

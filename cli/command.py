@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maskreg.errors import MaskregError
+from maskreg.settings import Settings
 from maskreg.workspace import verbs
 
 from .next_step import ARGUMENTS
@@ -112,8 +113,6 @@ def _listed(remote: str | None = None, *, ask_default: bool = False) -> verbs.se
 
 
 def _remotes() -> Iterable[str]:
-    from maskreg.settings import Settings
-
     return Settings.load().remotes
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -113,8 +115,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(error: BaseException, described: Failure, args: list[str], output: Output) -> None:
     try:
         if output.debug:
-            import traceback
-
             click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         elif described.exit == BUG and not isinstance(error, MaskregError):
             described = replace(described, hint=_save_traceback(error))
@@ -135,9 +135,6 @@ def _report(error: BaseException, described: Failure, args: list[str], output: O
 
 
 def _save_traceback(error: BaseException) -> str:
-    import tempfile
-    import traceback
-
     try:
         handle, path = tempfile.mkstemp(prefix="maskreg-trace-", suffix=".txt")
         with os.fdopen(handle, "w") as file:

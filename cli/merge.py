@@ -13,6 +13,7 @@ from maskreg.workspace import verbs
 from .command import Command, workspace
 from .jobs import do_there, on_server
 from .output import Output
+from .table import table
 from .values import NAME, OUT, PAIR, REF, WEIGHT
 
 if TYPE_CHECKING:
@@ -105,8 +106,6 @@ def _tell(output: Output, merged: verbs.merge.Merged) -> None:
     if merged.out is not None:
         output.note_files(merged.out, kept=merged.kept_files, skipped=merged.skipped_files)
     if not output.quiet:
-        from .table import table
-
         names = [printable(name) for name in merged.operands]
         roles = sorted(merged.report.roles.items(), key=lambda item: -item[1].numel)
         rows = [("role", "coordinates", *names, "any", "conflicts", "opposite signs", "result")]

@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from maskreg.document import parse_object
+from maskreg.errors import stating
+from maskreg.limits import LIMITS
 from maskreg.ref import Ref
 from maskreg.reports import FORMATS
 from maskreg.workspace import verbs
@@ -69,10 +72,6 @@ def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any
 def _trajectory(file: Path | None) -> dict[str, Any] | None:
     if file is None:
         return None
-    from maskreg.document import parse_object
-    from maskreg.errors import stating
-    from maskreg.limits import LIMITS
-
     max_bytes = LIMITS.small_file_bytes
     with file.open("rb") as opened:
         data = opened.read(max_bytes + 1)

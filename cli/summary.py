@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from maskreg.digest import Digest
 from maskreg.words import counted, human_bytes, percent, three_digits, times, whole
 
 from .table import Column, fields, listing, ordered, page, paragraph, width
@@ -77,8 +78,6 @@ def _is_narrow() -> bool:
 
 def _digest(text: str, *, verbose: bool) -> str:
     """A digest as it is, or its first digits where it would not fit."""
-    from maskreg.digest import Digest
-
     return text if verbose or not _is_narrow() else Digest(text).short
 
 

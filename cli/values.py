@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from maskreg.digest import Digest
+from maskreg.disk import refuse_url
 from maskreg.errors import BadRefError
 from maskreg.ref import Ref, is_pattern, is_utf8, parse_artifact
 from maskreg.settings.file import parse_duration
@@ -152,8 +153,6 @@ class OutType(click.Path):
         if value == "-":
             self.fail("outputs are not written to stdout; a file of this name is ./-", param, ctx)
         if isinstance(value, str):
-            from maskreg.disk import refuse_url
-
             refuse_url(value)
         return super().convert(value, param, ctx)
 

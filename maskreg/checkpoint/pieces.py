@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
 import numpy.typing as npt
 
 from maskreg.bucket import Location
@@ -185,8 +186,6 @@ class PiecewiseCheckpoint(StoredCheckpoint):
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor."""
-        import numpy as np
-
         info = self._checked(name, start, stop)
         memory = np.empty((stop - start) * info.item_bytes, np.uint8) if into is None else into
         values = memory.view(np.dtype(f"<u{info.item_bytes}"))
@@ -196,8 +195,6 @@ class PiecewiseCheckpoint(StoredCheckpoint):
 
 def same_elements(info: TensorInfo, left: Sequence[Piece], right: Sequence[Piece]) -> bool:
     """Whether two sets of pieces hold the same bytes of a tensor."""
-    import numpy as np
-
     sides = _Sorted(left), _Sorted(right)
     memory = [np.empty(min(info.numel, LEAF_NUMEL), np.dtype(f"<u{info.item_bytes}")) for _ in sides]
     for start in range(0, info.numel, LEAF_NUMEL):
@@ -219,8 +216,6 @@ class _Sorted:
 
     def read(self, info: TensorInfo, start: int, stop: int, values: npt.NDArray[Any]) -> None:
         """Read elements ``[start, stop)`` of a tensor into ``values``."""
-        import numpy as np
-
         strides = strides_of(info.shape)
         for box in boxes_of(info.shape, start, stop):
             for piece, part in self._within(box):
@@ -253,8 +248,6 @@ def _read_box(name: str, piece: Piece, part: Box, into: npt.NDArray[Any]) -> Non
         strides (1, 1000), part (2, 900), of 1000 rows      window of 899,002 elements for 1,800: too many, so
                                                             900 reads of 2 elements each
     """
-    import numpy as np
-
     item = into.dtype.itemsize
     first = piece.offset + item * sum(a * b for a, b in zip(part.begin, piece.strides, strict=True))
     # Where a dimension has one position, its stride says nothing.

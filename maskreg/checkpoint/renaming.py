@@ -20,6 +20,7 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from maskreg.bucket import Location
@@ -157,8 +158,6 @@ def tied(checkpoint: Checkpoint, locations: Mapping[str, Sequence[Hashable]]) ->
 
 def same_values(checkpoint: Checkpoint, left: str, right: str) -> bool:
     """Whether two tensors of one size hold the same bits."""
-    import numpy as np
-
     numel = checkpoint.tensors[left].numel
 
     def same(start: int, stop: int) -> bool:

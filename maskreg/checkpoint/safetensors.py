@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from maskreg.bucket import BucketPath, Location
@@ -233,8 +234,6 @@ class SafetensorsCheckpoint(StoredCheckpoint):
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor."""
-        import numpy as np
-
         info = self._checked(name, start, stop)
         width = ITEM_BYTES[info.dtype]
         file, offset = self._locations[name]

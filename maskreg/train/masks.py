@@ -12,6 +12,7 @@ import torch
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.mask.packed import Mask, TensorMask, pack
 from maskreg.ref import Ref
+from maskreg.settings import Settings
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
@@ -98,7 +99,6 @@ def artifact_of(ref: str) -> Artifact:
     # The optimizers import this module, and have to work where there is neither zarr nor SQLAlchemy.
     from maskreg.registry import Registry
     from maskreg.registry.pull import pull
-    from maskreg.settings import Settings
 
     settings = Settings.load()
     with Registry.local(settings) as local:

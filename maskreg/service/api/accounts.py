@@ -8,6 +8,7 @@ from typing import Annotated, Generic, TypeVar
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, Field
 
+from maskreg.catalog.query import Query as Search
 from maskreg.errors import UsageError
 from maskreg.service.access import Kept, Needs, ProjectReader, SignedIn, Visitor, Where
 from maskreg.service.api.models import Body
@@ -121,8 +122,6 @@ def limit_project(service: Served, project: str, principal: Operator, quota: Quo
 @router.delete("/projects/{project}", status_code=204, response_class=Response)
 def delete_project(service: Served, project: str, principal: ProjectOwner) -> None:
     """Delete a project that has no artifacts; its name stays reserved."""
-    from maskreg.catalog.query import Query as Search
-
     service.accounts.projects.get(project)
     if service.registry.index.must_open().search(Search(project=project, limit=1)):
         raise UsageError(f"project {project} has artifacts", project=project)

@@ -23,7 +23,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.artifact.manifest import Object
+from maskreg.artifact.manifest import Object, load_manifest
 from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, NotFoundError, QuotaError, UsageError
@@ -196,8 +196,6 @@ class Incoming:
         raise _unknown(digest)
 
     def _load(self, digest: Digest, data: bytes) -> Mapping[str, Object]:
-        from maskreg.artifact.manifest import load_manifest
-
         return self._manifests.put(digest, {entry.key: entry for entry in load_manifest(data, digest).objects})
 
     # Records of what was sent

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from maskreg.artifact.presence import read_manifest
 from maskreg.checkpoint.roles import Selection
 from maskreg.checkpoint.run import checkpoints_of
 from maskreg.digest import Digest
@@ -205,7 +206,6 @@ def _spec(options: AnalysisOptions, **defaults: Any) -> AnalysisSpec:
 
 def _earlier(space: Workspace, named: Named, ref: Ref | None, recipe: dict[str, Any]) -> Digest | None:
     """The latest analysis of this artifact with this lineage recipe that the name has pointed to; None without one."""
-    from maskreg.artifact.presence import read_manifest
     from maskreg.flow.geometry.analysis import has_masters
 
     # An artifact's leaves do not tell one full-precision master from another with the same bf16 cast.

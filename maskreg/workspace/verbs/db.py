@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from maskreg.catalog import open_catalog
 from maskreg.errors import ConfigError, stating
 from maskreg.progress import SILENT, Progress
 from maskreg.registry import Rebuilt, Registry
@@ -52,7 +53,6 @@ def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) ->
 
 def check(remote: str | None = None, *, workspace: Workspace | None = None) -> Usable:
     """Open a catalog as every use case does; ``remote`` and errors as for :func:`rebuild`."""
-    from maskreg.catalog import open_catalog
     from maskreg.catalog.schema import current
 
     with _registry(remote, workspace) as registry:

@@ -10,11 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
+from maskreg.catalog import Query
 from maskreg.disk import free_bytes, is_read_only, nearest_existing, remove_drafts
 from maskreg.errors import MaskregError
 from maskreg.native import library
 from maskreg.registry import Registry
 from maskreg.registry.debris import LOCAL, SHARED, sweep
+from maskreg.registry.searching import digests_in
 from maskreg.result import Result
 from maskreg.settings import Remote
 from maskreg.version import __version__
@@ -134,9 +136,6 @@ def _leftovers(root: Path, folders: tuple[str, ...], remote: str = "") -> Iterat
 
 
 def _names(subject: str, registry: Registry, summary: str) -> Finding:
-    from maskreg.catalog import Query
-    from maskreg.registry.searching import digests_in
-
     registry.check_format()
     damaged = registry.find_damage()
     live = [entry for entry in registry.refs.heads([]) if not entry.deleted]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from maskreg.catalog import Query, open_catalog
 from maskreg.errors import ConfigError, MaskregError, NotAllowedError, UnauthenticatedError
 from maskreg.registry import Registry
 from maskreg.registry.tags import accept_all
@@ -199,8 +200,6 @@ def try_catalog(remote: Remote) -> None:
     """Open the catalog of a remote as every use case does; do nothing for a remote that has none."""
     if not remote.catalog:
         return
-    from maskreg.catalog import Query, open_catalog
-
     try:
         with open_catalog(remote.catalog) as catalog:
             catalog.answer(Query(limit=1))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from maskreg.artifact.presence import listing, read_manifest, whole_parts
 from maskreg.artifact.scope import selected_rows
 from maskreg.artifact.totals import grouped, totals_of
 from maskreg.catalog.query import RLVR_OVERLAP, SEED_OVERLAP
@@ -120,8 +121,6 @@ def summarize(digest: Digest, *, remote: str | None = None, workspace: Workspace
     Raises:
         DataError: its manifest or a part of it is damaged.
     """
-    from maskreg.artifact.presence import listing, read_manifest, whole_parts
-
     with registry_of(remote, workspace) as (space, registry):
         _, manifest = read_manifest(registry.store, digest)
         present = whole_parts(registry.store, digest, manifest, listing(registry.store, digest))
@@ -138,8 +137,6 @@ def manifest_bytes(
     workspace: Workspace | None = None,
 ) -> bytes:
     """The canonical bytes of an artifact's manifest, whose sha256 is its digest; arguments as for :func:`show`."""
-    from maskreg.artifact.presence import read_manifest
-
     with opened(workspace) as space:
         named = _find(space, artifact, remote, allow_rollback)
         # As stored: the digest also covers keys of newer versions.
