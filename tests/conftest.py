@@ -39,16 +39,12 @@ for _name in ("COLUMNS", "LINES"):
 
 NEED_TORCH = [
     *("live", "train", "cli/retrain", "analysis/test_angles.py", "analysis/test_coverage.py"),
-    *("analysis/test_matrix.py", "analysis/test_noise.py", "codec/test_triton_decode.py", "e2e/test_retrain.py"),
-    *(
-        "flow/apply/test_crossing.py",
-        "flow/apply/test_in_memory.py",
-        "flow/apply/test_sharded.py",
-        "flow/apply/test_switching.py",
-        "flow/geometry/test_analysis.py",
-        "flow/geometry/test_selected.py",
-    ),
-    *("flow/geometry/test_papers.py", "flow/geometry/test_trajectory.py"),
+    *("analysis/test_matrix.py", "analysis/test_noise.py", "checkpoint/test_archive.py", "checkpoint/test_dcp.py"),
+    *("checkpoint/test_fsdp.py", "checkpoint/test_runs.py", "checkpoint/test_torch_files.py", "cli/test_analyze.py"),
+    *("codec/test_triton_decode.py", "e2e/test_retrain.py", "flow/apply/test_crossing.py"),
+    *("flow/apply/test_in_memory.py", "flow/apply/test_sharded.py", "flow/apply/test_switching.py"),
+    *("flow/geometry/test_analysis.py", "flow/geometry/test_papers.py", "flow/geometry/test_selected.py"),
+    "flow/geometry/test_trajectory.py",
 ]
 """Folders and files that need torch as a whole. In others, single tests do: those are marked with ``torch``."""
 

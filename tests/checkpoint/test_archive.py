@@ -15,8 +15,6 @@ from tests.checkpoint.saving import save_torch
 from tests.checkpoints import bf16
 from tests.limited import limited
 
-pytestmark = pytest.mark.torch
-
 TENSORS = {"model.a.weight": bf16((30, 4)), "model.b.weight": bf16((7,), 1)}
 
 

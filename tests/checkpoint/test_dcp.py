@@ -16,8 +16,6 @@ from maskreg.errors import DataError, FormatError, MaskregError, NotFoundError
 from tests.checkpoint.saving import save_dcp
 from tests.checkpoints import bf16
 
-pytestmark = pytest.mark.torch
-
 TENSORS = {"model.a.weight": bf16((6, 4)), "model.b.weight": bf16((3,))}
 
 

@@ -11,8 +11,6 @@ from maskreg.errors import FormatError, NotFoundError
 from tests.checkpoint.saving import save_torch
 from tests.checkpoints import Tensor, bf16
 
-pytestmark = pytest.mark.torch
-
 TENSORS: dict[str, Tensor] = {"model.a.weight": bf16((6, 4)), "model.b.weight": bf16((3,))}
 
 

@@ -12,8 +12,6 @@ import maskreg
 from maskreg.checkpoint import open_checkpoint
 from tests.repository import ROOT
 
-pytestmark = pytest.mark.torch
-
 
 @pytest.fixture(scope="module")
 def runs(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

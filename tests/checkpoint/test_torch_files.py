@@ -10,10 +10,11 @@ import tracemalloc
 import zipfile
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import maskreg
 from maskreg.bucket import BucketPath
@@ -25,15 +26,8 @@ from tests.checkpoint.saving import as_torch, save_dcp, save_torch
 from tests.checkpoints import Tensor, bf16, llama_tensors, make_pair
 from tests.limited import limited
 
-if TYPE_CHECKING:
-    import torch
-
-pytestmark = pytest.mark.torch
-
 
 def saved(path: Path, value: object, **options: Any) -> Path:
-    import torch
-
     torch.save(value, path, **options)
     return path
 
@@ -44,14 +38,10 @@ def bits(path: Path) -> dict[str, bytes]:
 
 
 def expected(state: dict[str, torch.Tensor]) -> dict[str, bytes]:
-    import torch
-
     return {name: tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for name, tensor in state.items()}
 
 
 def test_tensors_of_every_dtype(tmp_path: Path) -> None:
-    import torch
-
     names = "bool uint8 int8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 float8_e4m3fn"
     state = {
         name: torch.arange(1, 7).to(getattr(torch, name)).reshape(2, 3)
@@ -63,8 +53,6 @@ def test_tensors_of_every_dtype(tmp_path: Path) -> None:
 
 
 def test_views_are_read_as_they_look(tmp_path: Path) -> None:
-    import torch
-
     whole = torch.arange(6 * 70 * 50, dtype=torch.int32).reshape(6, 70, 50)
     state = {
         "part": whole[2:4],
@@ -116,8 +104,6 @@ def test_state_dicts_as_people_wrap_them(tmp_path: Path, wrap: Any) -> None:
 
 
 def test_versions_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     state = {"a": torch.arange(6, dtype=torch.int16).reshape(2, 3).t(), "b": torch.nn.Parameter(torch.ones(2))}
     path = saved(tmp_path / "x.pt", state)
     plain = {name: tensor.detach() for name, tensor in state.items()}
@@ -147,8 +133,6 @@ def test_from_a_bucket_the_next_step_copies(name: str, monkeypatch: pytest.Monke
 
 
 def test_what_is_left_out_and_renamed_is_said(tmp_path: Path) -> None:
-    import torch
-
     w = torch.ones(4, 4)
     beside = {"optimizer": {"state": {0: {"m": w}}}, "ema": {"w": w}, "step": 3}
     path = saved(tmp_path / "x.pt", {"model": {"_orig_mod.w": w, "note": "x"}, **beside})
@@ -205,8 +189,6 @@ class Attack:
     ],
 )
 def test_a_state_dict_that_is_none_says_why(tmp_path: Path, value: Any, fault: str) -> None:
-    import torch
-
     tensors = {
         "tensor": torch.ones(2),
         "complex": torch.ones(2, dtype=torch.complex128),
@@ -229,8 +211,6 @@ def test_a_state_dict_that_is_none_says_why(tmp_path: Path, value: Any, fault: s
 
 
 def test_nothing_of_a_pickle_runs(tmp_path: Path) -> None:
-    import torch
-
     path = saved(tmp_path / "x.pt", {"w": torch.ones(2), "attack": Attack(tmp_path / "ran")})
     with pytest.raises(FormatError, match=r"posix\.system") as caught:
         open_checkpoint(path)
@@ -250,8 +230,6 @@ def test_a_crash_is_no_answer(tmp_path: Path) -> None:
 
 
 def test_another_protocol_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    import torch
-
     path = saved(tmp_path / "x.pt", {"w": torch.ones(2)}, pickle_protocol=4)
     with pytest.raises(FormatError, match=r"x\.pt: .* 2\b") as caught:
         open_checkpoint(path)
@@ -259,8 +237,6 @@ def test_another_protocol_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_old_and_foreign_files_are_named(tmp_path: Path) -> None:
-    import torch
-
     path = saved(tmp_path / "old.bin", {"w": torch.ones(2)}, _use_new_zipfile_serialization=False)
     with pytest.raises(FormatError, match=r"old\.bin: .* 1\.6") as caught:
         open_checkpoint(path)
@@ -309,8 +285,6 @@ def test_limits_hold(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_a_tensor(tmp_path: Path) -> None:
-    import torch
-
     state = {"w": torch.zeros(1 << 22, dtype=torch.int16), "t": torch.zeros(1 << 11, 1 << 12, dtype=torch.int16).t()}
     path = saved(tmp_path / "x.pt", state)
     with open_checkpoint(path) as checkpoint:

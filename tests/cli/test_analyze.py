@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.checkpoints import make_checkpoint, widened
 from tests.cli.conftest import Run, tensors
-
-pytestmark = pytest.mark.torch
 
 QUICK = ("--rank", "4", "--preset", "small")
 

@@ -6,16 +6,13 @@ import mmap
 from pathlib import Path
 
 import pytest
+import torch
 
 from maskreg.errors import UsageError
-
-pytestmark = pytest.mark.torch
 
 
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 def test_a_file_that_is_mapped_read_only_is_refused(tmp_path: Path) -> None:
-    import torch
-
     from maskreg.live.memory import MAPS, NamedTensor, refuse_read_only
 
     path = tmp_path / "weights"
