@@ -17,7 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import maskreg
+from maskreg.digest import Digest
 from maskreg.disk import free_bytes
 from scripts.bench.figures import Sample, Size, Start, Threads, Whole
 from scripts.bench.pairs import to_bf16, widened
@@ -63,8 +66,6 @@ STARTS: dict[str, Callable[[Path, int], Line]] = {
 
 def make_models(source: Path, targets: Sequence[Path], gigabytes: float) -> None:
     """Write a sharded bf16 source and several targets of it; the first shard is a single tensor, like an embedding."""
-    import numpy as np
-
     rng = np.random.default_rng(0)
     weight_map: dict[str, str] = {}
     folders = (source, *targets)
@@ -244,7 +245,6 @@ def _extracted(folder: Path, jobs: int) -> Mapping[str, Cost]:
 
 def _applied(folder: Path, jobs: int) -> Mapping[str, Cost]:
     from maskreg.artifact.reader import Artifact
-    from maskreg.digest import Digest
     from maskreg.flow.apply.on_disk import apply
     from maskreg.store.file import FileStore
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from maskreg.analysis.chance import Expectation, expect_matched, expect_rounding, expect_uniform, odds_sums
 from maskreg.analysis.excess import excess_of
 from maskreg.analysis.overlap import OverlapCounts
-from maskreg.mask.rounding import fit_flips
+from maskreg.mask.rounding import classes_of, fit_flips
 
 Cells = np.ndarray
 
@@ -62,8 +62,6 @@ def classes(seed: int = 0, numel: int = 40_000) -> np.ndarray:
 
 def test_rounding_expects_what_independent_noise_shares() -> None:
     """Two updates that know nothing of the weights, rounded: their overlap is the null's, the others' expect less."""
-    from maskreg.mask.rounding import classes_of
-
     codes = classes(1, 400_000)
     weights = (codes.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     rng = np.random.default_rng(2)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tests.checkpoints import SMALL_FILES, Tensor
 
 if TYPE_CHECKING:
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
 def as_torch(tensors: Mapping[str, Tensor]) -> dict[str, torch.Tensor]:
     """The same tensors in torch."""
-    import numpy as np
     import torch
 
     dtypes = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "I64": torch.int64}

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from maskreg.codec import get_codec
+from maskreg.codec.layout import Layout
+from maskreg.codec.sparse import SparseLayout
 from maskreg.codec.step2 import _triton_decoders
 from maskreg.extras import install_command
 from tests.codec.samples import samples
@@ -47,7 +49,6 @@ def test_damaged_sparse_blocks_decode_as_on_the_cpu(outcome: Any) -> None:
 def test_the_sparse_kernel_compiles_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     from maskreg.codec import triton_decode
-    from maskreg.codec.sparse import SparseLayout
 
     kernel, recorder = triton_decode.movers_kernel, Recorder()
     monkeypatch.setattr(triton_decode, "movers_kernel", recorder)
@@ -60,7 +61,6 @@ def test_the_sparse_kernel_compiles_where_there_is_no_gpu(monkeypatch: pytest.Mo
 def test_the_kernels_compile_where_there_is_no_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     from maskreg.codec import triton_decode
-    from maskreg.codec.layout import Layout
 
     kernel = getattr(triton_decode, name)
     recorders = {"classify_kernel": Recorder(), "decode_kernel": Recorder()}

@@ -3,16 +3,19 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from maskreg.analysis.evidence import OverlapFigures, figures_of, sums_from_classes, sums_from_counts
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import Asked
+from maskreg.artifact.reader import Artifact
 from maskreg.flow.masks import combine
 from maskreg.flow.overlap.measure import NamedMask
 from maskreg.ref import Card
 from maskreg.reports.findings import Findings, gather
 from maskreg.reports.words import MORE, NOT_MORE, OPEN, answer
+from maskreg.store.file import FileStore
 
 
 def against(found: Findings, *all_figures: OverlapFigures, independent: bool = True) -> Findings:
@@ -25,8 +28,6 @@ def against(found: Findings, *all_figures: OverlapFigures, independent: bool = T
 
 
 def classes(both: int) -> OverlapFigures:
-    import numpy as np
-
     cells = np.zeros((512, 4), np.int64)
     cells[240] = (2000 + both, 4000 - both, 4000 - both, both)
     return figures_of(sums_from_classes(cells, np.full(512, 0.4), np.full(512, 0.4)))
@@ -56,9 +57,6 @@ def test_one_mask_alone_settles_nothing(found: Findings) -> None:
 
 
 def test_what_was_derived_settles_nothing(masks: tuple[NamedMask, NamedMask], tmp_path: Path) -> None:
-    from maskreg.artifact.reader import Artifact
-    from maskreg.store.file import FileStore
-
     first, second = masks
     digest = combine([first.artifact, second.artifact], tmp_path, how="or")
     both = NamedMask("both", Artifact.open(FileStore(tmp_path), digest), Card())

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from maskreg.analysis.matrix import METRICS, AnalysisSpec
 from maskreg.artifact.analysis import read_analysis
@@ -40,8 +41,6 @@ def numbers(tensor: Tensor) -> np.ndarray:
 
 
 def as_bf16(values: np.ndarray) -> Tensor:
-    import torch
-
     return bits(
         torch.from_numpy(values.astype(np.float32)).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
     )
