@@ -432,7 +432,7 @@ def read_private_key(path: Path) -> PrivateKey:
         return PrivateKey.from_pem(file.read(_MAX_BYTES), str(path))
 
 
-def write_private_key(private: PrivateKey, path: Path) -> None:
+def write_private_key(private: PrivateKey, path: Path, *, force: bool = True) -> None:
     """Write a private key to a file that its owner alone can read."""
-    with replacing(path, mode=0o600) as file:
+    with replacing(path, mode=0o600, force=force) as file:
         file.write(private.to_pem())

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from maskreg.disk import creating
-from maskreg.errors import MaskregError, NotAllowedError, NotFoundError, OutputExistsError, UsageError
+from maskreg.errors import MaskregError, NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry import Registry, signing
 from maskreg.registry.keys import KeyDocument, PrivateKeys, read_private_key, write_private_key
@@ -154,10 +154,8 @@ def export(
                 f"the private key of {project}, {key}, is not on this machine",
                 hint="the list of keys says where they are",
             )
-        if path.exists() and not force:
-            raise OutputExistsError(path, options={"force": True})
         with creating(path):
-            write_private_key(private, path)
+            write_private_key(private, path, force=force)
     return KeyFile(key, path)
 
 
