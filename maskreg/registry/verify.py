@@ -151,6 +151,12 @@ class _Looking:
             self._say_repair(error, digest, names)
         return [_damage(digest, names, error) for error in wrong]
 
+    def _head(self, ref: Ref) -> RefEntry | None:
+        # Reading its log says what is wrong with one that cannot be read.
+        with suppress(DataError):
+            return self.registry.refs.head(replace(ref, digest=None))
+        return None
+
     def _say_repair(self, error: CorruptError, digest: Digest, names: tuple[str, ...]) -> None:
         if not names:
             error.hint = error.hint or f"remove it: {removal(self.registry.url, error.key)}"
@@ -279,12 +285,6 @@ class _One(_Looking):
         head = self._head(artifact)
         return head.digest if head is not None else None
 
-    def _head(self, ref: Ref) -> RefEntry | None:
-        # Reading its log says what is wrong with one that cannot be read.
-        with suppress(DataError):
-            return self.registry.refs.head(replace(ref, digest=None))
-        return None
-
     def _names(self, digest: Digest, artifact: Ref | Digest) -> tuple[str, ...]:
         # By the back references, which are few: the whole log can be long.
         store = self.registry.store
@@ -317,7 +317,8 @@ class _Everything(_Looking):
         damaged: list[Damage] = []
         for number, digest in enumerate(sorted(sizes), 1):
             label = f"verify artifact {number:,} of {len(sizes):,}"
-            damaged += self.inspect(digest, tuple(sorted(self.named.get(digest, ()))), label, sizes[digest])
+            found = self.inspect(digest, tuple(sorted(self.named.get(digest, ()))), label, sizes[digest])
+            damaged += [] if found and self._has_gone(digest) else found
         damaged += [*_of_logs(logs), *strays, *self._guards(), *self._identity(bool(tags))]
         # A service looks after its catalog itself.
         if not self.registry.served:
@@ -365,6 +366,13 @@ class _Everything(_Looking):
             if any(info.key.endswith(f"/{name}/{MANIFEST}") for info in objects) or digest in self.named:
                 sizes[digest] = sum(info.size for info in objects)
         return strays, sizes
+
+    def _has_gone(self, digest: Digest) -> bool:
+        """Whether an artifact has lost its names, and a collection has deleted it, since both were listed."""
+        if self.registry.store.head(artifact_prefix(digest) + MANIFEST) is not None:
+            return False
+        heads = [self._head(Ref.parse(name)) for name in self.named.get(digest, ())]
+        return all(head is not None and head.digest != digest for head in heads)
 
     def _guards(self) -> Iterator[Damage]:
         # The records that keep gc from deleting what has a name. A damaged one keeps an artifact.

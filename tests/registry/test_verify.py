@@ -20,12 +20,13 @@ from maskreg.catalog import Query
 from maskreg.digest import Digest
 from maskreg.document import canonical
 from maskreg.errors import NotFoundError, RolledBackError, UnavailableError
+from maskreg.progress import Silent
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
 from maskreg.registry.pull import pull
 from maskreg.registry.push import push
-from maskreg.registry.tags import tag
+from maskreg.registry.tags import remove, tag
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, Store
@@ -167,6 +168,16 @@ def test_a_recount_finds_figures_that_agree_with_each_other(local: Registry, dig
     (damage,) = verify(local, recount=True).damaged
     assert damage.names == ("forged",)
     assert damage.key == artifact_prefix(forged) + "tensors.json"
+
+
+def test_what_a_collection_deletes_meanwhile_is_not_damaged(local: Registry, digest: Digest, other: Digest) -> None:
+    class Collects(Silent):
+        def start(self, label: str, total_bytes: int) -> None:
+            if label.startswith("verify artifact 1 "):
+                remove(local, REF)
+                assert len(collect(local, timedelta(0)).collected) == 2
+
+    assert verify(local, progress=Collects()).ok
 
 
 @pytest.mark.parametrize("key", ["names/sha256/{hex}/{n}-{tag}.json", "names/sha256/{hex}/stray"])
