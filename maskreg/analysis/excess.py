@@ -97,10 +97,9 @@ Interval = tuple[float, float]
 class Excess:
     """An observed overlap against a null model's expectation; the glossary defines the figures.
 
-    All are None where the null is undefined, for a ``reason``. Intervals are of 95 %, and None where rows and columns
-    were not counted, or fewer than ``FEWEST`` coordinates are expected and shared. ``sd`` is for independent
-    coordinates, ``standard_error`` if rows and columns can move together; ``deviations`` are over the latter where
-    there is one.
+    All are None where the null is undefined, for a ``reason``. Intervals are of 95 %, and None where fewer than
+    ``FEWEST`` coordinates are expected and shared. ``sd`` is for independent coordinates, ``standard_error`` if rows
+    and columns can move together; ``deviations`` are over the latter where there is one.
     """
 
     expected: float | None = None
