@@ -5,16 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from maskreg.errors import (
-    ConfigError,
-    LimitError,
-    MaskregError,
-    NoSpaceError,
-    NotAllowedError,
-    NotFoundError,
-    RefusedError,
-    UnavailableError,
-)
+from maskreg import errors
 from maskreg.settings import StoreOptions
 from maskreg.store import open_store
 from maskreg.store.probe import probe
@@ -46,8 +37,8 @@ def scripted(*answers: Answer, attempts: int = 2) -> Iterator[tuple[S3Store, Hos
         yield store, script
 
 
-def every_method(store: S3Store) -> list[MaskregError]:
-    errors = []
+def every_method(store: S3Store) -> list[errors.MaskregError]:
+    raised = []
     for action in (
         lambda: store.get("a", max_bytes=10),
         lambda: store.head("a"),
@@ -57,20 +48,20 @@ def every_method(store: S3Store) -> list[MaskregError]:
         lambda: store.delete(["a"]),
         lambda: store.clock(),
     ):
-        with pytest.raises(MaskregError) as caught:
+        with pytest.raises(errors.MaskregError) as caught:
             action()
-        errors.append(caught.value)
-    return errors
+        raised.append(caught.value)
+    return raised
 
 
 def test_a_wrong_secret_is_not_allowed(s3_server: S3Server, bucket: str) -> None:
     with client(s3_server.endpoint, bucket) as store:
-        errors = every_method(store)
-        assert {type(error) for error in errors} == {RefusedError}
-        for error, operation in zip(errors, ("get", "head", "put", "create", "list", "delete"), strict=False):
+        raised = every_method(store)
+        assert {type(error) for error in raised} == {errors.RefusedError}
+        for error, operation in zip(raised, ("get", "head", "put", "create", "list", "delete"), strict=False):
             assert f" {operation} was refused (403" in str(error)
-        assert not any(SECRET in f"{error} {error.hint} {error!r}" for error in errors)
-        with pytest.raises(NotAllowedError, match="s3:PutObject"):
+        assert not any(SECRET in f"{error} {error.hint} {error!r}" for error in raised)
+        with pytest.raises(errors.NotAllowedError, match="s3:PutObject"):
             probe(store)
         assert SECRET not in f"{store} {store!r} {store.url}"
 
@@ -80,28 +71,28 @@ def test_without_credentials_it_says_so(s3_server: S3Server, bucket: str, monkey
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with client(s3_server.endpoint, bucket) as store:
         for error in every_method(store):
-            assert isinstance(error, RefusedError)
+            assert isinstance(error, errors.RefusedError)
 
 
 def test_a_missing_bucket_is_named(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
     with client(s3_server.endpoint, "absent-bucket") as store:
         for action in (lambda: store.get("a", max_bytes=1), lambda: store.list("a/"), lambda: store.clock()):
-            with pytest.raises(NotFoundError, match="s3://absent-bucket/p"):
+            with pytest.raises(errors.NotFoundError, match="s3://absent-bucket/p"):
                 action()
-    with scripted(Answer(404)) as (other, _), pytest.raises(NotFoundError, match="s3://bucket/p"):
+    with scripted(Answer(404)) as (other, _), pytest.raises(errors.NotFoundError, match="s3://bucket/p"):
         other.list("a/")
     # SeaweedFS makes a bucket that is written to; others refuse.
     with scripted(Answer(404, code="NoSuchBucket")) as (other, _):
         for write in (lambda: other.put("a", b""), lambda: other.create("a", b"")):
-            with pytest.raises(NotFoundError, match="s3://bucket/p"):
+            with pytest.raises(errors.NotFoundError, match="s3://bucket/p"):
                 write()
 
 
 def test_a_write_to_no_service_is_a_wrong_address() -> None:
     with scripted(Answer(404)) as (store, _):
         for write in (lambda: store.put("a", b""), lambda: store.create("a", b""), lambda: probe(store)):
-            with pytest.raises(ConfigError) as caught:
+            with pytest.raises(errors.ConfigError) as caught:
                 write()
             assert caught.value.facts["setting"] == "endpoint"
 
@@ -115,10 +106,10 @@ def test_a_hung_server_is_unavailable_and_works_again_later(
     with client(s3_server.endpoint, bucket, attempts=1, seconds=0.3) as store:
         s3_server.stop()
         try:
-            errors = every_method(store)
+            raised = every_method(store)
         finally:
             s3_server.cont()
-        assert {type(error) for error in errors} == {UnavailableError}
+        assert {type(error) for error in raised} == {errors.UnavailableError}
     with client(s3_server.endpoint, bucket) as store:
         # Not "a": what was asked while it hung, a delete too, can be done once it goes on.
         assert store.get("kept", max_bytes=10) == b"before"
@@ -128,30 +119,30 @@ def test_a_server_that_is_not_there_is_unavailable() -> None:
     with serve(Answer()) as script:
         gone = script.url
     with client(gone) as store:
-        assert {type(error) for error in every_method(store)} == {UnavailableError}
+        assert {type(error) for error in every_method(store)} == {errors.UnavailableError}
 
 
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (Answer(500, code="InternalError"), UnavailableError),
-        (Answer(503, code="SlowDown"), UnavailableError),
-        (Answer(429, code="TooManyRequests"), UnavailableError),
-        (Answer(200, b"not what was asked"), UnavailableError),
-        (Answer(403, code="AccessDenied"), NotAllowedError),
-        (Answer(401, code="Unauthorized"), NotAllowedError),
-        (Answer(400, code="ExpiredToken"), NotAllowedError),
-        (Answer(404, code="NoSuchBucket"), NotFoundError),
-        (Answer(301, code="PermanentRedirect"), ConfigError),
-        (Answer(400, code="AuthorizationHeaderMalformed"), ConfigError),
-        (Answer(400, code="InvalidRequest"), ConfigError),
-        (Answer(501, code="NotImplemented"), ConfigError),
-        (Answer(507, code="XMinioStorageFull"), NoSpaceError),
-        (Answer(403, code="QuotaExceeded"), NoSpaceError),
+        (Answer(500, code="InternalError"), errors.UnavailableError),
+        (Answer(503, code="SlowDown"), errors.UnavailableError),
+        (Answer(429, code="TooManyRequests"), errors.UnavailableError),
+        (Answer(200, b"not what was asked"), errors.UnavailableError),
+        (Answer(403, code="AccessDenied"), errors.NotAllowedError),
+        (Answer(401, code="Unauthorized"), errors.NotAllowedError),
+        (Answer(400, code="ExpiredToken"), errors.NotAllowedError),
+        (Answer(404, code="NoSuchBucket"), errors.NotFoundError),
+        (Answer(301, code="PermanentRedirect"), errors.ConfigError),
+        (Answer(400, code="AuthorizationHeaderMalformed"), errors.ConfigError),
+        (Answer(400, code="InvalidRequest"), errors.ConfigError),
+        (Answer(501, code="NotImplemented"), errors.ConfigError),
+        (Answer(507, code="XMinioStorageFull"), errors.NoSpaceError),
+        (Answer(403, code="QuotaExceeded"), errors.NoSpaceError),
     ],
     ids=lambda value: f"{value.status} {value.code}" if isinstance(value, Answer) else "",
 )
-def test_what_a_service_answers_becomes_one_of_our_errors(answer: Answer, error: type[MaskregError]) -> None:
+def test_what_a_service_answers_becomes_one_of_our_errors(answer: Answer, error: type[errors.MaskregError]) -> None:
     with scripted(answer) as (store, _), pytest.raises(error):
         store.list("")
 
@@ -161,14 +152,14 @@ def test_a_body_that_breaks_off_is_asked_for_again() -> None:
     with scripted(half, Answer(200, b"0123456789")) as (store, script):
         assert store.get("a", max_bytes=10) == b"0123456789"
         assert [method for method, *_ in script.asked] == ["GET", "GET"]
-    with scripted(half, attempts=3) as (store, script), pytest.raises(UnavailableError, match=r"\b3\b"):
+    with scripted(half, attempts=3) as (store, script), pytest.raises(errors.UnavailableError, match=r"\b3\b"):
         store.get("a", max_bytes=10)
     assert len(script.asked) == 3
 
 
 def test_a_body_that_is_too_large_is_not_read() -> None:
     # Were it read, it would break off.
-    with scripted(Answer(200, b"x", declared=1 << 40)) as (store, script), pytest.raises(LimitError):
+    with scripted(Answer(200, b"x", declared=1 << 40)) as (store, script), pytest.raises(errors.LimitError):
         store.get("a", max_bytes=10)
     assert len(script.asked) == 1
 
@@ -197,7 +188,7 @@ def test_a_service_at_work_on_a_key_is_asked_again(
         value = request_(store)
         assert (list(value) if isinstance(value, Iterator) else value) == result
         assert len(script.asked) == 3
-    with scripted(conflict) as (store, script), pytest.raises(UnavailableError, match=r"\b2\b"):
+    with scripted(conflict) as (store, script), pytest.raises(errors.UnavailableError, match=r"\b2\b"):
         request_(store)
     assert len(script.asked) == 2
 
@@ -209,14 +200,14 @@ def test_a_lost_answer_to_create_looks_like_another_write() -> None:
 
 def test_settings_are_checked_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
     for endpoint in (f"http://user:{SECRET}@host", f"http://{SECRET}@host", f"https://host/?secret={SECRET}"):
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(errors.ConfigError) as caught:
             S3Store("bucket", "", StoreOptions(endpoint=endpoint))
         assert SECRET not in f"{caught.value} {caught.value.hint}"
-    with pytest.raises(ConfigError, match="localhost:9000"):
+    with pytest.raises(errors.ConfigError, match="localhost:9000"):
         S3Store("bucket", "", StoreOptions(endpoint="localhost:9000"))
-    with pytest.raises(ConfigError, match="/absent"):
+    with pytest.raises(errors.ConfigError, match="/absent"):
         S3Store("bucket", "", StoreOptions(ca_bundle="/absent"))
-    with pytest.raises(ConfigError, match="ProfileNotFound"):
+    with pytest.raises(errors.ConfigError, match="ProfileNotFound"):
         S3Store("bucket", "", StoreOptions(profile="absent")).list("")
 
 
