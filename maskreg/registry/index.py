@@ -13,20 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from maskreg import errors
 from maskreg.catalog import Answer, Event, Query, SearchResult, open_catalog
 from maskreg.catalog.file import Put, read, write
 from maskreg.catalog.query import Counts, Measurement
 from maskreg.catalog.rows import artifact_row, record_row, ref_row
 from maskreg.digest import Digest
-from maskreg.errors import (
-    CorruptError,
-    DataError,
-    MaskregError,
-    NotAllowedError,
-    NotFoundError,
-    UnavailableError,
-    UsageError,
-)
 from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
 from maskreg.registry.searching import LeftOut, Rebuilt, Search, digests_in, lost, readable_manifests, without
@@ -60,7 +52,7 @@ class Index:
     ) -> None:
         """Name the catalog; nothing is opened yet."""
         self.url = url
-        self.problem: MaskregError | None = None
+        self.problem: errors.MaskregError | None = None
         self._failed_s = 0.0
         self._store = store
         self._refs = RefLog(store, check=check)
@@ -84,9 +76,9 @@ class Index:
     def _reporting(self) -> Iterator[None]:
         try:
             yield
-        except UsageError:
+        except errors.UsageError:
             raise
-        except MaskregError as error:
+        except errors.MaskregError as error:
             self.problem = error
 
     def search(
@@ -106,7 +98,7 @@ class Index:
             read_entries: read the latest entry of every tag too, which finds damage that no listing shows.
         """
         forgotten = partial(lost, known=seen, memory="was seen by this machine", seen_on=seen_on)
-        unread: list[CorruptError] = []
+        unread: list[errors.CorruptError] = []
         found: Search | None = None
         if not self.is_unmade() and (catalog := self.open()) is not None:
             with self._reporting():
@@ -125,16 +117,21 @@ class Index:
         return without(found, {ref_of(error.key): error for error in unread})
 
     def _compared(
-        self, catalog: Catalog, query: Query, answer: Answer, log: Mapping[Ref, int], known: Mapping[Ref, CorruptError]
+        self,
+        catalog: Catalog,
+        query: Query,
+        answer: Answer,
+        log: Mapping[Ref, int],
+        known: Mapping[Ref, errors.CorruptError],
     ) -> Search:
         # A catalog can be behind the log, or know what it has lost.
-        damaged: dict[Ref, DataError] = {**known, **lost(log, answer.numbers)}
+        damaged: dict[Ref, errors.DataError] = {**known, **lost(log, answer.numbers)}
         if late := sorted((ref for ref, n in log.items() if n > answer.numbers.get(ref, 0)), key=str):
             for ref in late:
                 try:
                     if (head := self._refs.head(ref)) is not None:
                         catalog.put_ref(head)
-                except DataError as error:
+                except errors.DataError as error:
                     damaged[ref] = error
             answer = catalog.answer(query)
         left_out = list(self._unindexed(catalog, answer))
@@ -144,14 +141,14 @@ class Index:
         return without(Search(tuple(answer.results), tuple(left_out)), damaged)
 
     def _unindexed(self, catalog: Catalog, answer: Answer) -> Iterator[LeftOut]:
-        reasons: dict[Digest, MaskregError] = {}
+        reasons: dict[Digest, errors.MaskregError] = {}
         if answer.unindexed:
             from maskreg.artifact.presence import read_manifest  # a list that misses nothing starts without it
         for digest in sorted({digest for _, digest in answer.unindexed}):
             try:
                 manifest = read_manifest(self._store, digest)[1]
                 catalog.put_artifact(digest, manifest)
-            except (DataError, NotFoundError, NotAllowedError) as error:
+            except (errors.DataError, errors.NotFoundError, errors.NotAllowedError) as error:
                 reasons[digest] = error
         for ref, digest in answer.unindexed:
             if digest in reasons:
@@ -176,7 +173,7 @@ class Index:
                 return work(catalog)
         found = self.use(work)
         if found is None:
-            raise self.problem or NotFoundError("this registry has no catalog")
+            raise self.problem or errors.NotFoundError("this registry has no catalog")
         return found
 
     def number(self, ref: Ref) -> int:
@@ -250,7 +247,7 @@ class Index:
             try:
                 # An unreadable manifest keeps its name; search skips it with a warning.
                 manifests = list(readable_manifests(self._store, [digest], []))
-            except MaskregError as error:
+            except errors.MaskregError as error:
                 self.problem = error
                 return True
             rows += [Put("artifacts", artifact_row(*each), ("digest",)) for each in manifests]
@@ -275,7 +272,7 @@ class Index:
             catalog = self._or_raise(self.open(fill=False))
             catalog.check()
             return self._fill(catalog, progress=progress)
-        except CorruptError as error:
+        except errors.CorruptError as error:
             damage = error
         self.close()
         # Here, not above: SQLAlchemy is imported where a catalog is opened.
@@ -286,7 +283,7 @@ class Index:
         filled = self._fill(self._or_raise(self.open(fill=False)), progress=progress)
         return replace(filled, damaged_catalog=str(moved))
 
-    def find_damage(self) -> list[MaskregError]:
+    def find_damage(self) -> list[errors.MaskregError]:
         """What is wrong with the catalog's file or its database, or which entries it knows that the store has lost."""
         self.close()
         if self.is_unmade() or (catalog := self.open(fill=False)) is None:
@@ -296,7 +293,7 @@ class Index:
             # The catalog first: what is written meanwhile is behind then, and not lost.
             known = catalog.all_numbers() if catalog.filled_from() == self._uuid() else {}
             return list(lost(self._refs.numbers([]), known).values())
-        except MaskregError as error:
+        except errors.MaskregError as error:
             return [error]
         finally:
             self.close()
@@ -311,7 +308,7 @@ class Index:
 
     def open(self, *, fill: bool = True) -> Catalog | None:
         """The catalog, filled, and made if it is missing; None when there is none or it is unusable (``problem``)."""
-        has_passed = isinstance(self.problem, UnavailableError) and time.monotonic() - self._failed_s > RETRY_S
+        has_passed = isinstance(self.problem, errors.UnavailableError) and time.monotonic() - self._failed_s > RETRY_S
         if self._opened is None and self.url and (self.problem is None or has_passed):
             opened = self.problem = None
             try:
@@ -322,7 +319,7 @@ class Index:
                     if filled != uuid and (filled is not None or uuid or any(self._refs.tags())):
                         self._fill(opened)
                 self._opened = opened
-            except MaskregError as error:
+            except errors.MaskregError as error:
                 self.problem, self._failed_s = error, time.monotonic()
             finally:
                 if opened is not None and self._opened is None:
@@ -331,19 +328,19 @@ class Index:
 
     def _or_raise(self, opened: Catalog | None) -> Catalog:
         if opened is None:
-            raise self.problem or NotFoundError("this registry has no catalog")
+            raise self.problem or errors.NotFoundError("this registry has no catalog")
         return opened
 
     def _fill(self, catalog: Catalog, *, progress: Progress = SILENT) -> Rebuilt:
-        damaged: list[MaskregError] = []
-        unread: list[CorruptError] = []
+        damaged: list[errors.MaskregError] = []
+        unread: list[errors.CorruptError] = []
         entries = counting(progress, "read tags", self._refs.heads(unread))
         manifests = readable_manifests(self._store, digests_in(self._store), damaged)
         manifests = counting(progress, "read manifests", manifests)
         refs, artifacts = catalog.rebuild(entries, manifests, registry=self._uuid())
         return Rebuilt(refs, artifacts, (*unread, *damaged))
 
-    def _in_memory(self, unread: list[CorruptError]) -> Catalog:
+    def _in_memory(self, unread: list[errors.CorruptError]) -> Catalog:
         # Of everything that has or had a name.
         entries = list(self._refs.heads(unread))
         digests = sorted({entry.digest for entry in entries if entry.digest})

@@ -46,19 +46,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from maskreg import errors
 from maskreg.digest import Digest, parse_sealed, payload, sealed
 from maskreg.disk import replacing
 from maskreg.document import canonical, parse_object
-from maskreg.errors import (
-    CannotCreateError,
-    ConflictError,
-    CorruptError,
-    DataError,
-    FormatError,
-    NotFoundError,
-    OutputExistsError,
-    RefusedError,
-)
 from maskreg.extras import upgrade_command
 from maskreg.limits import LIMITS
 from maskreg.registry.records import UNWRITABLE, Records
@@ -173,17 +164,17 @@ class KeyDocument:
                 renews=renews,
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise FormatError(f"{key}: not a key document ({error})") from error
+            raise errors.FormatError(f"{key}: not a key document ({error})") from error
         numbers = type(document.n) is int and type(document.fresh_s) is int and document.fresh_s >= 0
         # Also what this version would write in another way, or does not know.
         if not numbers or not document.by.isprintable() or document.to_bytes() != data:
-            raise FormatError(f"{key}: not a key document of this version", hint=upgrade_command())
+            raise errors.FormatError(f"{key}: not a key document of this version", hint=upgrade_command())
         if key != (fresh_key(document.project) if renews else document_key(document.project, document.n)):
-            raise CorruptError(key, f"the document inside is number {document.n} of {document.project}")
+            raise errors.CorruptError(key, f"the document inside is number {document.n} of {document.project}")
         if (document.previous is None) is not (document.n == 1):
-            raise FormatError(f"{key}: every document but the first names the one before it")
+            raise errors.FormatError(f"{key}: every document but the first names the one before it")
         if not document.is_signed_by(document.key):
-            raise CorruptError(key, f"it is not signed by the key that it names, {document.key.short}")
+            raise errors.CorruptError(key, f"it is not signed by the key that it names, {document.key.short}")
         return document
 
 
@@ -210,14 +201,14 @@ def heads_of(entries: Iterable[RefEntry]) -> Heads:
 def parse_heads(key: str, data: bytes, digest: Digest) -> Heads:
     """Parse a list of latest entries."""
     if Digest.of(data) != digest:
-        raise CorruptError(key, f"its digest is not {digest.short}, as the signed document says")
+        raise errors.CorruptError(key, f"its digest is not {digest.short}, as the signed document says")
     row = parse_object(data, key, max_bytes=LIMITS.heads_bytes, max_values=LIMITS.heads_values)
     try:
         if row["schema"] != _HEADS_SCHEMA:
             raise ValueError(f"schema {row['schema']!r}")
         return {str(path): (int(n), str(Digest(entry))) for path, (n, entry) in row["heads"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"{key}: not a list of latest entries ({error})") from error
+        raise errors.FormatError(f"{key}: not a list of latest entries ({error})") from error
 
 
 class KeyLog:
@@ -247,15 +238,15 @@ class KeyLog:
         stored = self.read(document.project, document.n)
         if stored is None or stored.id != document.id:
             winner = f"{stored.by} gave it {stored.key.short}" if stored else "it is not there"
-            raise ConflictError(f"key {document.n} of {document.project} was not written: {winner}")
+            raise errors.ConflictError(f"key {document.n} of {document.project} was not written: {winner}")
 
     def read_heads(self, project: str, digest: Digest) -> Heads:
         """A list of latest entries."""
         key = heads_key(project, digest)
         try:
             data = self._store.get(key, max_bytes=LIMITS.heads_bytes)
-        except NotFoundError as error:
-            raise CorruptError(key, "this list is missing, and a signed document names it") from error
+        except errors.NotFoundError as error:
+            raise errors.CorruptError(key, "this list is missing, and a signed document names it") from error
         return parse_heads(key, data, digest)
 
     def put_heads(self, registry: str, project: str, heads: Heads) -> Digest:
@@ -297,10 +288,12 @@ class Pins:
         n, key, data = latest
         try:
             return KeyDocument.parse(document_key(project, n), data)
-        except DataError as error:
+        except errors.DataError as error:
             fault = error.message.partition(": ")[2] or error.message
             hint = f"forget which key was trusted: {removal(self._store.url, key)}"
-            raise CorruptError(key, f"{fault}; this is the key that was trusted for {project}", hint=hint) from error
+            raise errors.CorruptError(
+                key, f"{fault}; this is the key that was trusted for {project}", hint=hint
+            ) from error
 
     def projects(self, uuid: str) -> list[str]:
         """Projects of a registry of which a key was seen."""
@@ -342,7 +335,7 @@ class Pins:
 def _stored(store: Store, key: str) -> bytes | None:
     try:
         return store.get(key, max_bytes=LIMITS.ref_bytes)
-    except NotFoundError:
+    except errors.NotFoundError:
         return None
 
 
@@ -373,11 +366,13 @@ class PrivateKeys:
         except FileNotFoundError:
             return None
         except PermissionError as error:
-            raise RefusedError(f"{path}: {error.strerror}", hint=f"ls -l {shlex.quote(str(path))}") from error
+            raise errors.RefusedError(f"{path}: {error.strerror}", hint=f"ls -l {shlex.quote(str(path))}") from error
         if mode & 0o077:
-            raise RefusedError(f"{path}: others can read this private key", hint=f"chmod 600 {shlex.quote(str(path))}")
+            raise errors.RefusedError(
+                f"{path}: others can read this private key", hint=f"chmod 600 {shlex.quote(str(path))}"
+            )
         if private.key != key:
-            raise FormatError(f"{path}: the private key of {private.key.short}, and not of {key.short}")
+            raise errors.FormatError(f"{path}: the private key of {private.key.short}, and not of {key.short}")
         return private
 
     def add(self, private: PrivateKey) -> Path:
@@ -387,9 +382,9 @@ class PrivateKeys:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             self._folder.mkdir(mode=0o700, exist_ok=True)
         except PermissionError as error:
-            raise RefusedError(f"{self._folder}: {error.strerror}") from error
+            raise errors.RefusedError(f"{self._folder}: {error.strerror}") from error
         except OSError as error:
-            raise CannotCreateError(f"{self._folder}: {error.strerror}") from error
+            raise errors.CannotCreateError(f"{self._folder}: {error.strerror}") from error
         write_private_key(private, path)
         return path
 
@@ -413,16 +408,16 @@ def service_key(home: Path) -> PrivateKey:
         try:
             with replacing(name, mode=0o600, force=False) as file:
                 file.write(fresh.key.encode())
-        except OutputExistsError:
+        except errors.OutputExistsError:
             # Another process of the service was first.
             path.unlink()
     try:
         key = PublicKey(name.read_text("ascii"))
     except ValueError as error:
-        raise FormatError(f"{name}: not the name of a key") from error
+        raise errors.FormatError(f"{name}: not the name of a key") from error
     private = keys.find(key)
     if private is None:
-        raise RefusedError(f"{name} names a private key that is not there", hint=f"ls -l {name.parent}")
+        raise errors.RefusedError(f"{name} names a private key that is not there", hint=f"ls -l {name.parent}")
     return private
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from maskreg import errors
 from maskreg.artifact.layout import artifact_prefix, part_of
 from maskreg.artifact.presence import (
     absent,
@@ -20,16 +21,6 @@ from maskreg.artifact.presence import (
     whole_parts,
 )
 from maskreg.digest import Digest
-from maskreg.errors import (
-    ConflictError,
-    CorruptError,
-    DataError,
-    NotAllowedError,
-    NotFoundError,
-    PartAbsentError,
-    UnavailableError,
-    UsageError,
-)
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
@@ -92,11 +83,13 @@ def pull(
         return _use_local(local, ref, parts, "no remote was asked; this is the local artifact")
     try:
         resolved = remote.resolve(ref)
-    except UnavailableError as error:
+    except errors.UnavailableError as error:
         try:
             return _use_local(local, ref, parts, f"{remote.name}: {error.message}; this is the local artifact")
-        except NotFoundError as missing:
-            raise UnavailableError(f"{error.message}; {missing.message}", hint=error.hint, **error.facts) from error
+        except errors.NotFoundError as missing:
+            raise errors.UnavailableError(
+                f"{error.message}; {missing.message}", hint=error.hint, **error.facts
+            ) from error
     return _fetch(local, remote, resolved, parts, progress, jobs)
 
 
@@ -121,7 +114,7 @@ def _fetch(
             card = replace(resolved.card, readme=newer_readme(remote, mine, resolved.entry))
             try:
                 local.append(local_ref, digest, card=card, after=head, origin=origin, action="pull", immutable=is_fixed)
-            except NotAllowedError as error:
+            except errors.NotAllowedError as error:
                 raise _unwritable_tag(local_ref, resolved, head, error) from error
     if origin and not note:
         track(local, remote, local_ref, digest)
@@ -173,7 +166,7 @@ def _present(local: Registry, digest: Digest) -> frozenset[str]:
     try:
         _, manifest = read_manifest(local.store, digest)
         return whole_parts(local.store, digest, manifest, listing(local.store, digest))
-    except (NotFoundError, DataError):
+    except (errors.NotFoundError, errors.DataError):
         # What is damaged or incomplete here is brought again.
         return frozenset()
 
@@ -190,7 +183,7 @@ def _may_move(local: Registry, remote: Registry, resolved: Resolved, head: RefEn
     assert head.digest is not None  # an immutable tag that was removed has just been refused
     if _set_by(head, origin) or head.digest in tracked(local, remote, tag):
         return ""
-    raise ConflictError(
+    raise errors.ConflictError(
         f"{resolved.ref} is {head.digest.short} locally and {resolved.digest.short} on {remote.name}, "
         "and the local tag was not set by this remote",
         hint=f"pull {resolved.ref}@{resolved.digest}, or keep yours under another tag",
@@ -199,12 +192,14 @@ def _may_move(local: Registry, remote: Registry, resolved: Resolved, head: RefEn
     )
 
 
-def _unwritable_tag(ref: Ref, resolved: Resolved, head: RefEntry | None, error: NotAllowedError) -> NotAllowedError:
+def _unwritable_tag(
+    ref: Ref, resolved: Resolved, head: RefEntry | None, error: errors.NotAllowedError
+) -> errors.NotAllowedError:
     if head is not None and head.digest == resolved.digest:
         change = f"{ref} has another card on the remote than locally"
     else:
         change = f"{ref} has to move to {resolved.digest.short} locally"
-    return NotAllowedError(f"{change}: {error.message}", hint=error.hint, **error.facts)
+    return errors.NotAllowedError(f"{change}: {error.message}", hint=error.hint, **error.facts)
 
 
 def _set_by(head: RefEntry, origin: str) -> bool:
@@ -247,7 +242,7 @@ def _check_supply(
         asked = {part_of(entry.key) for entry in needed} - {""}
         held = {part for part in manifest.parts if not absent(objects_of(manifest, {part}), there)}
         other = sorted(held - (asked if len(asked) == 1 else set())) if ref else []
-        raise PartAbsentError(
+        raise errors.PartAbsentError(
             f"{remote.name} does not hold all of {ref or digest.short}: {missing[0].key} is missing",
             hint="ask its owner to push it again" + ("; another part is there" if other else ""),
             **({"ref": ref} if ref else {}),
@@ -257,7 +252,7 @@ def _check_supply(
 
 def _directory(local: Registry) -> FileStore:
     if local.root is None:
-        raise UsageError("artifacts can only be pulled into a registry in a directory")
+        raise errors.UsageError("artifacts can only be pulled into a registry in a directory")
     return local.store  # type: ignore[return-value]  # what a root has
 
 
@@ -289,7 +284,7 @@ class _Fetched(Copying):
     def _read(self, entry: Object) -> bytes:
         try:
             return read_object(self.source, self.digest, entry)
-        except CorruptError as error:
+        except errors.CorruptError as error:
             # Another pull would bring the same bytes.
             error.hint = f"it is damaged in {self.source.url}, whose owner can verify it and push it again"
             error.facts.pop("artifact", None)
@@ -298,6 +293,6 @@ class _Fetched(Copying):
     def _is_sound(self, entry: Object) -> bool:
         try:
             data = self.target.get(artifact_prefix(self.digest) + entry.key, max_bytes=entry.size)
-        except NotFoundError:
+        except errors.NotFoundError:
             return False
         return matches(data, entry)

@@ -7,14 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
+from maskreg import errors
 from maskreg.digest import Digest
-from maskreg.errors import (
-    DataError,
-    MaskregError,
-    NotAllowedError,
-    NotFoundError,
-    UntrustedError,
-)
 from maskreg.ref import Ref, check_project
 from maskreg.registry.keys import MAX_SKEW, KeyDocument
 from maskreg.registry.registry import Registry
@@ -55,7 +49,7 @@ class SignedTag(Result):
     since: datetime | None = None
     by: str = ""
     fault: str = ""
-    error: MaskregError | None = None
+    error: errors.MaskregError | None = None
 
 
 @dataclass(frozen=True)
@@ -98,8 +92,8 @@ def create_key(
     documents = registry.trust.documents(check_project(project))
     if bool(documents) is not lost:
         if lost:
-            raise NotFoundError(f"{project} on {registry.name} has no key that could be lost")
-        raise NotAllowedError(
+            raise errors.NotFoundError(f"{project} on {registry.name} has no key that could be lost")
+        raise errors.NotAllowedError(
             f"{project} on {registry.name} has the key {documents[-1].key} already",
             has_key=project,
             remote=registry.remote_name,
@@ -121,7 +115,9 @@ def current_key(registry: Registry, project: str) -> KeyDocument:
     """The key document of a project that counts now."""
     documents = registry.trust.documents(check_project(project))
     if not documents:
-        raise NotFoundError(f"{project} on {registry.name} has no key", keyless=project, remote=registry.remote_name)
+        raise errors.NotFoundError(
+            f"{project} on {registry.name} has no key", keyless=project, remote=registry.remote_name
+        )
     return documents[-1]
 
 
@@ -137,11 +133,11 @@ def vouch(registry: Registry, ref: Ref) -> RefEntry:
     try:
         if (trusted := registry.head(ref)) is not None:
             return trusted
-    except UntrustedError:
+    except errors.UntrustedError:
         if head is None:
             raise
     if head is None:
-        raise NotFoundError(f"there is no {ref} in {registry.name}", remote=registry.remote_name)
+        raise errors.NotFoundError(f"there is no {ref} in {registry.name}", remote=registry.remote_name)
     card = {"card": head.card, "origin": head.origin, "immutable": head.immutable}
     registry.refs.append(ref, after=head, digest=head.digest, by=registry.by, **card)  # type: ignore[arg-type]
     signed = registry.head(ref)
@@ -176,7 +172,7 @@ def refresh_due(registry: Registry, *, share: float = 0.5) -> tuple[str, ...]:
         The projects.
     """
     renewed: list[str] = []
-    failed: list[MaskregError] = []
+    failed: list[errors.MaskregError] = []
     # Other processes make and replace keys.
     registry.trust.forget()
     for project in registry.trust.projects():
@@ -184,7 +180,7 @@ def refresh_due(registry: Registry, *, share: float = 0.5) -> tuple[str, ...]:
             if _is_due(registry, project, share):
                 refresh(registry, project)
                 renewed.append(project)
-        except MaskregError as error:
+        except errors.MaskregError as error:
             failed.append(error)
     if failed:
         raise failed[0]
@@ -206,9 +202,11 @@ def trust_key(registry: Registry, project: str, key: PublicKey) -> KeyDocument:
     n = registry.trust.log.numbers().get(project, 0)
     document = registry.trust.log.read(project, n) if n else None
     if document is None:
-        raise NotFoundError(f"{project} on {registry.name} has no key", keyless=project, remote=registry.remote_name)
+        raise errors.NotFoundError(
+            f"{project} on {registry.name} has no key", keyless=project, remote=registry.remote_name
+        )
     if document.key != key or document.registry != registry.uuid:
-        raise UntrustedError(
+        raise errors.UntrustedError(
             f"keys/{project}",
             f"{project} on {registry.name} has the key {document.key} of registry {document.registry}, and not {key}",
             hint="ask its owner",
@@ -238,7 +236,7 @@ def _signed_tag(registry: Registry, ref: Ref) -> SignedTag:
         log = registry.history(ref)
         head = log[-1]
         documents = registry.trust.documents(ref.project)
-    except DataError as error:
+    except errors.DataError as error:
         facts = (head.n, head.digest) if head else (0, None)
         by = head.by if head else ""
         return SignedTag(ref, *facts, "wrong", by=by, fault=error.fault, error=error)
