@@ -87,17 +87,17 @@ MAPS = Path("/proc/self/maps")
 """Where Linux lists the memory of a process; other systems have none, and nothing is refused there."""
 
 
-def refuse_read_only(tensors: Iterable[NamedTensor], maps: Path = MAPS) -> None:
+def refuse_read_only(tensors: Iterable[NamedTensor]) -> None:
     """Reject tensors in host memory that is mapped for reading alone, such as a file that was opened so.
 
     torch does not know of it: the first write would end the process, with the model half patched.
     """
     written = [item for item in tensors if item.written and item.tensor.numel() and item.tensor.device.type == "cpu"]
-    if not written or not maps.exists():
+    if not written or not MAPS.exists():
         return
     # Lines such as: 7f1c2a000000-7f1c2a021000 r--p 00000000 00:00 0
     ranges = []
-    for line in maps.read_text(errors="replace").splitlines():
+    for line in MAPS.read_text(errors="replace").splitlines():
         addresses, rights = line.split(maxsplit=2)[:2]
         if "w" not in rights:
             start, stop = (int(address, 16) for address in addresses.split("-"))

@@ -89,8 +89,8 @@ class Indexer(Background):
     name = "indexer"
     trouble = "the catalog is not up to date"
 
-    def __init__(self, service: Service, seconds: float = INDEX_SECONDS) -> None:
-        super().__init__(seconds)
+    def __init__(self, service: Service) -> None:
+        super().__init__(INDEX_SECONDS)
         self.left_out: tuple[LeftOut, ...] = ()
         self._service = service
 
@@ -172,7 +172,7 @@ class Housekeeper(Background):
             raise Stopped
 
 
-def housekeeper(service: Service, look_s: float = LOOK_S) -> Housekeeper:
+def housekeeper(service: Service) -> Housekeeper:
     """The housekeeper of a service."""
     checks = service.accounts.checks
 
@@ -189,4 +189,4 @@ def housekeeper(service: Service, look_s: float = LOOK_S) -> Housekeeper:
         Chore("tidy", 3600.0, lambda _: tidy(service.registry)),
         Chore("verify", 0.0, verify, lambda: checks.next() is not None),
     ]
-    return Housekeeper(service.accounts.chores, table, look_s)
+    return Housekeeper(service.accounts.chores, table)

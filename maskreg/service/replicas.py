@@ -125,8 +125,8 @@ class RunsObserver(Background):
     name = "runs"
     trouble = "the metrics of runs are late"
 
-    def __init__(self, service: Service, replicas: Replicas, every_s: float = LOOK_S) -> None:
-        super().__init__(every_s)
+    def __init__(self, service: Service, replicas: Replicas) -> None:
+        super().__init__(LOOK_S)
         self._service, self._replicas = service, replicas
         self._shown: set[str] = set()
 

@@ -318,7 +318,7 @@ def write(
     return written_by(writer, plan, merged)
 
 
-def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int | None = None) -> None:
+def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT) -> None:
     """Compute all of the merged model, and write nothing; its report is complete afterwards."""
     buffers = Buffers()
 
@@ -331,6 +331,6 @@ def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int 
     progress.start("merge", sum(info.nbytes for info in merged.tensors.values()))
     every = ((name, *span) for name, info in merged.tensors.items() for span in blocks_of(info.numel))
     blocks = ahead(every, lambda block: block, merged)
-    with closing(ordered(work, blocks, jobs=worker_count(jobs), size=lambda block: block[2] - block[1])) as sizes:
+    with closing(ordered(work, blocks, jobs=worker_count(None), size=lambda block: block[2] - block[1])) as sizes:
         for size in sizes:
             progress.advance(size)

@@ -92,18 +92,18 @@ def tiles_of(masks: int, most: int) -> tuple[Tile, ...]:
     return tuple(Tile(number, len(blocks), block) for number, block in enumerate(blocks))
 
 
-def pairs_at_once(row: Tensor, length: int, spans: int, room: int = ROOM_BYTES) -> int:
+def pairs_at_once(row: Tensor, length: int, spans: int) -> int:
     """Pairs of masks whose counters of a tensor fit into memory; at least 1."""
     shape = shape_of(row.source_shape or ())
     by_class = CLASSES * CELLS * 8
     if shape is None:
-        return max(1, room // ((spans + 1) * by_class))
+        return max(1, ROOM_BYTES // ((spans + 1) * by_class))
     span_rows = min(shape.rows, length // (shape.width * shape.height_run) + 2)
     counts = sum(min(_CLASSES * CELLS * lines, MAX_COUNTS) for lines in (shape.rows, shape.columns))
     tensor = by_class + counts * _COUNTER_BYTES + MOST_POINTS * 2
     span = _FREQUENT * CELLS * (span_rows + shape.columns) * _COUNTER_BYTES
     listed = min(length, shape.height * shape.width) // _LISTED * _LISTED_BYTES
-    return max(1, room // (tensor + spans * (by_class + span + listed)))
+    return max(1, ROOM_BYTES // (tensor + spans * (by_class + span + listed)))
 
 
 HELD_BYTES = 1 << 30
@@ -144,12 +144,10 @@ class SpanReader:
         tile 1   reads bits 0-4M of A, B, C       tile 2   reads bits of D, E and has A's
     """
 
-    def __init__(
-        self, artifacts: Sequence[Artifact], source: VerifiedSource | None, scope: Scope, room: int = HELD_BYTES
-    ) -> None:
+    def __init__(self, artifacts: Sequence[Artifact], source: VerifiedSource | None, scope: Scope) -> None:
         """Read nothing yet."""
         self.with_source = source is not None
-        self._artifacts, self._source, self._scope, self._room = artifacts, source, scope, room
+        self._artifacts, self._source, self._scope = artifacts, source, scope
         self._held: dict[tuple[str, int, int], tuple[threading.Lock, list[Any]]] = {}
         self._lock = threading.Lock()
 
@@ -177,7 +175,7 @@ class SpanReader:
 
     def _once(self, span: SharedSpan, mask: int, read: Callable[[], Any]) -> Any:
         codes = 0 if self._source is None else 2 * span.rows[0].numel
-        if span.tile.tiles == 1 or span.rows[0].numel // 8 * len(span.rows) + codes > self._room:
+        if span.tile.tiles == 1 or span.rows[0].numel // 8 * len(span.rows) + codes > HELD_BYTES:
             return read()
         with self._lock:
             reading, values = self._held.setdefault((span.rows[0].name, span.start, mask), (threading.Lock(), []))
