@@ -34,11 +34,6 @@ class OverlapCounts(Sums):
             raise ValueError(f"masks of {self.a} and {self.b} of {self.numel} coordinates cannot share {self.both}")
 
     @property
-    def swapped(self) -> OverlapCounts:
-        """The same table with A and B exchanged."""
-        return OverlapCounts(self.numel, self.b, self.a, self.both)
-
-    @property
     def most(self) -> int:
         """The largest overlap that masks of these sizes can have."""
         return min(self.a, self.b)

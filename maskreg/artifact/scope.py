@@ -102,11 +102,6 @@ class Scope:
         """The tensor that a row's coordinates are of, and the first of them."""
         return self.origins.get(name, (name, 0))
 
-    @property
-    def numel(self) -> int:
-        """Coordinates of all tensors."""
-        return sum(row[0].numel for row in self.rows)
-
 
 def groups_of(artifacts: Sequence[Artifact]) -> tuple[Group, ...]:
     """Pair the tensors of several masks by their names, in the order of the first mask.

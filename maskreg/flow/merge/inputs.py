@@ -109,11 +109,6 @@ class Span(NamedTuple):
         """Of the tensor."""
         return self.tensor.name
 
-    @property
-    def ends_tensor(self) -> bool:
-        """Whether it is the tensor's last."""
-        return self.stop == self.tensor.numel
-
 
 class SpanBits(NamedTuple):
     """The same elements on every side, as stored: unsigned integers of the dtype's width."""

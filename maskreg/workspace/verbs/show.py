@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from maskreg.catalog import Measurement
     from maskreg.digest import Digest
     from maskreg.registry import Registry
-    from maskreg.reports.modules import Grid
 
 
 @dataclass(frozen=True)
@@ -79,12 +78,6 @@ class Description(Named):
         if by not in ("module", "tensor"):
             raise UsageError(f"there are no groups by {by!r}", hint="choose role, layer, module or tensor")
         return grouped(rows, by)
-
-    def grid(self) -> Grid:
-        """Coordinates by layer and module, and how many of them moved."""
-        from maskreg.reports.modules import grid_of
-
-        return grid_of(self.artifact.tensors)
 
     def to_json(self, by: str | None = None, selection: Selection = ALL) -> dict[str, object]:
         """What ``--json`` prints: everything but the object table."""
