@@ -31,6 +31,7 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,18 +123,24 @@ class PendingOutput:
         old = self.work.with_name(self.work.name + _OLD)
         replaces = self.force and os.path.lexists(self.path)  # without force, what has just appeared stays
         if replaces and not self.is_file:
-            self.kept = self._others()
+            with contextlib.suppress(FileNotFoundError):
+                self.kept = self._others()
             for name in self.kept:
                 with contextlib.suppress(OSError):  # what cannot be linked is moved at the end
                     os.link(self.path / name, self.work / name, follow_symlinks=False)
             sync_folder(self.work)
         try:
             if replaces:
-                self.path.rename(old)
+                with contextlib.suppress(FileNotFoundError):  # another process replaces it, too
+                    self.path.rename(old)
             rename_new(self.work, self.path)
         except BaseException:
-            if os.path.lexists(old) and not os.path.lexists(self.path):
-                old.rename(self.path)
+            if os.path.lexists(old):
+                with contextlib.suppress(OSError):  # what cannot be repaired is left to the next run
+                    if os.path.lexists(self.path):
+                        retire(old, self.path)
+                    else:
+                        old.rename(self.path)
             raise
         sync_folder(self.path.parent)
         if replaces:
@@ -162,7 +169,9 @@ class PendingOutput:
                 raise CannotCreateError(
                     f"{out}: replacing it would destroy the source {source}", hint="choose another output"
                 )
-        reason = "" if out.is_symlink() else self._foreign()
+        reason = ""
+        with contextlib.suppress(FileNotFoundError):
+            reason = "" if out.is_symlink() else self._foreign()
         if reason:
             raise CannotCreateError(
                 f"{out}: {reason}, so it is never replaced", hint="move it away, or choose another output"
@@ -170,9 +179,10 @@ class PendingOutput:
 
     def _foreign(self) -> str:
         """Why the thing at ``path`` cannot be an earlier output; empty when it can."""
+        mode = self.path.lstat().st_mode
         if self.is_file:
-            return "" if self.path.is_file() else "not a regular file"
-        if not self.path.is_dir():
+            return "" if stat.S_ISREG(mode) else "not a regular file"
+        if not stat.S_ISDIR(mode):
             return "not a directory"
         entries = list(self.path.iterdir())
         folders = sorted(entry.name for entry in entries if entry.is_dir() and f"{entry.name}/" not in self.names)

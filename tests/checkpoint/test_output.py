@@ -6,7 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -137,6 +139,16 @@ def test_an_output_that_appears_at_the_last_moment_stays(
     with pytest.raises(OutputExistsError), write_checkpoint(out, plan_for(source)) as writer:
         writer.write(bytes(64))
     assert (out / "link").is_symlink()
+
+
+def test_an_output_that_another_process_moves_aside_is_written(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = earlier_output(tmp_path / "out")
+    moments: Iterator[Callable[[], object]] = iter([dict, partial(out.rename, tmp_path / "aside"), dict])
+    monkeypatch.setattr(output, "sync_folder", lambda _: next(moments)())
+    write(source, out)
+    assert set(contents(out)) == set(contents(source)) | set(MINE)
 
 
 def test_force_replaces_what_it_writes_and_nothing_else(source: Path, tmp_path: Path) -> None:
