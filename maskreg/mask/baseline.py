@@ -66,7 +66,6 @@ class Kind:
     """
 
     name: str
-    description: str
     seeded: bool = False
     source: bool = False
     options: tuple[str, ...] = ()
@@ -79,39 +78,19 @@ _by_code = partial(Kind, seeded=True, source=True, class_by=ClassBy.CODE)
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("random-global", "as many random coordinates in the whole model", seeded=True, whole=True),
-        Kind("random-per-tensor", "as many random coordinates in each tensor", seeded=True),
-        _by_code("exponent-matched", "as many per tensor and source exponent; zero mantissas are counted separately"),
-        _by_code("rounding-null", "as many in each tensor, with the odds that bf16 rounding gives noise of one scale"),
-        _by_code(
-            "off-grid-null",
-            "as many in each tensor, with the odds of such noise on weights that lie anywhere in their rounding cells",
-        ),
-        Kind("low-magnitude", "as many in each tensor, with the smallest source magnitudes", source=True),
-        Kind(
-            "principal",
-            "as many in each matrix, largest in the source's low-rank approximation",
-            source=True,
-            options=("rank",),
-        ),
-        Kind(
-            "safe",
-            "not principal, or of small magnitude, both at share alpha; has its own density",
-            source=True,
-            options=("rank", "alpha"),
-        ),
-        Kind(
-            "subset",
-            "a random subset of the mask, of a given density",
-            seeded=True,
-            options=("density",),
-            class_by=ClassBy.MEMBERSHIP,
-            whole=True,
-        ),
-        Kind("complement", "every coordinate outside the mask"),
+        Kind("random-global", seeded=True, whole=True),
+        Kind("random-per-tensor", seeded=True),
+        _by_code("exponent-matched"),
+        _by_code("rounding-null"),
+        _by_code("off-grid-null"),
+        Kind("low-magnitude", source=True),
+        Kind("principal", source=True, options=("rank",)),
+        Kind("safe", source=True, options=("rank", "alpha")),
+        Kind("subset", seeded=True, options=("density",), class_by=ClassBy.MEMBERSHIP, whole=True),
+        Kind("complement"),
     )
 }
-"""Every kind, by name."""
+"""Every kind, by name; ``maskreg baseline --help`` says what each is."""
 
 STARTS: Mapping[str, Start] = {"rounding-null": ON_GRID, "off-grid-null": OFF_GRID}
 """Where in its rounding cell a weight starts, by the kinds that are rounding alone."""
