@@ -41,7 +41,6 @@ class OtherMask:
     """
 
     name: str
-    card: Card
     overlap: PairOverlap
     independent: bool
     corrected: Outcome | None = None
@@ -120,7 +119,7 @@ def gather(
     outcomes = repeat(None) if comparison.matrix is None else comparison.outcomes
     # The report's mask is in the first pairs.
     compared = (
-        OtherMask(other.name, other.card, pair, _independent(mask.artifact, other.artifact), outcome)
+        OtherMask(other.name, pair, _independent(mask.artifact, other.artifact), outcome)
         for other, pair, outcome in zip(others, comparison.pairs, outcomes, strict=False)
     )
     crossed = comparison.intersections
