@@ -8,8 +8,8 @@ from itertools import combinations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from maskreg.analysis.comparison import ONLY_OF_SIX
-from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, NO_SOURCE, PER_TENSOR, ROUNDING
+from maskreg.analysis.comparison import ONLY_OF_SIX, PairOverlap
+from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, NO_SOURCE, PER_TENSOR, ROUNDING, OverlapFigures
 from maskreg.analysis.overlap import ratio
 from maskreg.analysis.verdict import RULE, Outcome, deciding, null_label, verdict
 from maskreg.words import counted, interval, percent, three_digits, times, whole
@@ -17,8 +17,6 @@ from maskreg.words import counted, interval, percent, three_digits, times, whole
 from .table import UNLIMITED, Column, fields, listing, noted, ordered, page, paragraph, table, width
 
 if TYPE_CHECKING:
-    from maskreg.analysis.comparison import PairOverlap
-    from maskreg.analysis.evidence import OverlapFigures
     from maskreg.analysis.pairwise import PairMatrix
     from maskreg.analysis.updates import UpdatePair
     from maskreg.workspace.verbs.compare import MaskComparison

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from maskreg.errors import NotFoundError, TryAgainError, UnavailableError
+from maskreg.ref import Ref
 from maskreg.words import counted, human_bytes
 from maskreg.workspace import verbs
 
@@ -14,9 +15,6 @@ from .command import Command, workspace
 from .output import Output
 from .table import noted, page, table
 from .values import OUT, POSITIVE, TAG, NumberType
-
-if TYPE_CHECKING:
-    from maskreg.ref import Ref
 
 _PASSING = (UnavailableError, TryAgainError, NotFoundError)
 """What can be gone at the next look: a remote that is away, a tag that is not there yet, a link on its way."""

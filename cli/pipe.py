@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import msgspec
 
-from maskreg.artifact.manifest import Sha256
+from maskreg.artifact.manifest import Manifest, Sha256
 from maskreg.digest import Digest
 from maskreg.document import checked, parse_object
 from maskreg.errors import BadRefError, DataError, FormatError, NotFoundError, PipeError
@@ -21,7 +21,6 @@ from maskreg.workspace import verbs
 from .next_step import ARGUMENTS
 
 if TYPE_CHECKING:
-    from maskreg.artifact.manifest import Manifest
     from maskreg.artifact.reader import Artifact
     from maskreg.progress import Progress
     from maskreg.workspace.workspace import Named, Workspace

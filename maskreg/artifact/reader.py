@@ -31,7 +31,7 @@ from maskreg.artifact.tensors import Tensor, load_tensors
 from maskreg.artifact.totals import check_table
 from maskreg.checkpoint.files import check_small_file
 from maskreg.codec import Codec, get_codec
-from maskreg.digest import Digest
+from maskreg.digest import Digest, LeafHashes
 from maskreg.errors import CorruptError, FormatError, NotFoundError, PartAbsentError
 from maskreg.limits import LIMITS
 from maskreg.mask import Mask, TensorMask, packed_bytes
@@ -42,8 +42,6 @@ from maskreg.words import counted, human_bytes
 
 if TYPE_CHECKING:
     import zarr
-
-    from maskreg.digest import LeafHashes
 
 
 class Artifact:

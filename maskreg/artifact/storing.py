@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from io import BufferedRandom
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +26,6 @@ import numpy.typing as npt
 from maskreg.artifact.layout import ArrayLayout
 from maskreg.artifact.shards import pack_shard
 from maskreg.artifact.staging import StagingStore
-
-if TYPE_CHECKING:
-    from io import BufferedRandom
 
 Bytes = npt.NDArray[np.uint8]
 

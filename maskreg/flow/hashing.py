@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from maskreg.codec.base import Codes, Movers
 from maskreg.codec.movers import changed, movers_structure
-from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, leaf_hashes
+from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, LeafHashes, leaf_hashes
 from maskreg.native import library
-
-if TYPE_CHECKING:
-    from maskreg.digest import LeafHashes
 
 _SHORT = 120
 """A leaf of no more elements is hashed in another way."""

@@ -10,19 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 from maskreg.errors import UsageError
-from maskreg.live.runs import Runs
+from maskreg.live.runs import Indexes, Runs
 from maskreg.live.shards import indexes_of, local_of
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
-
-    from maskreg.live.runs import Indexes
 
 
 @dataclass(frozen=True, eq=False)

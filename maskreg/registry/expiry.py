@@ -15,18 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.digest import Digest
+from maskreg.ref import Ref
 from maskreg.registry.chains import ABSENT
 from maskreg.registry.collect import collect
+from maskreg.registry.registry import Registry
 from maskreg.registry.tags import ever_named
-
-if TYPE_CHECKING:
-    from maskreg.digest import Digest
-    from maskreg.ref import Ref
-    from maskreg.registry.registry import Registry
-    from maskreg.store.reflog import RefEntry
+from maskreg.store.reflog import RefEntry
 
 _VERSION, _LEASE = "version", "lease_s"
 

@@ -213,7 +213,6 @@ def configure() -> None:
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
-    from starlette.types import Scope
 
 _SWITCHES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
 _QUIET = "livez,readyz,metrics"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.artifact.manifest import Link
 from maskreg.artifact.staging import new_folder
-from maskreg.checkpoint import named_like
+from maskreg.checkpoint import Checkpoint, named_like
 from maskreg.digest import Digest
 from maskreg.errors import BrokenChainError, MissingLinkError, UsageError
 from maskreg.extras import requiring
@@ -26,7 +26,6 @@ from maskreg.workspace.storing import remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace
 
 if TYPE_CHECKING:
-    from maskreg.checkpoint import Checkpoint
     from maskreg.live.alone import Alone
     from maskreg.live.processes import Processes
     from maskreg.live.state import Changes

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
+from maskreg.artifact.manifest import Side
+from maskreg.artifact.reader import Artifact
 from maskreg.bucket import is_url
+from maskreg.checkpoint import Checkpoint
 from maskreg.digest import Digest
 from maskreg.errors import AlreadyAppliedError, ConfigError, MaskregError, NotFoundError, WrongCheckpointError, prefixed
 from maskreg.parallel import worker_count
 from maskreg.update.verified import VerifiedSource
 from maskreg.workspace.storing import remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace
-
-if TYPE_CHECKING:
-    from maskreg.artifact.manifest import Side
-    from maskreg.artifact.reader import Artifact
-    from maskreg.checkpoint import Checkpoint
 
 
 class SourceOptions(TypedDict, total=False):

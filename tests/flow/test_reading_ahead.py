@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from typing_extensions import Buffer
 
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
@@ -26,9 +26,6 @@ from tests.buckets import bucket, objects_in, server, upload
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.flow.making import extracted
 from tests.servers import S3Server
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 __all__ = ["bucket", "server"]
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,13 +33,10 @@ from maskreg.flow.apply.shared_swaps import Swaps
 from maskreg.flow.apply.sharing import Kept
 from maskreg.live.memory import bits_of
 from maskreg.live.processes import FAILURES, Processes
-from maskreg.live.runs import pieces
+from maskreg.live.runs import Indexes, pieces
 from maskreg.parallel import ordered
 from maskreg.update.delta import Payload, Stored
 from maskreg.update.route import Route, SpanRoute
-
-if TYPE_CHECKING:
-    from maskreg.live.runs import Indexes
 
 _PLACE = torch.int32  # of movers in a block
 

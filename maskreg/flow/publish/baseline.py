@@ -19,11 +19,11 @@ import numpy as np
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.ahead import ahead
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, Memory
 from maskreg.checkpoint.files import same_content
 from maskreg.codec.base import Movers
 from maskreg.codec.movers import NONE
-from maskreg.digest import fingerprint, fingerprint_root, leaf_hashes
+from maskreg.digest import LeafHashes, fingerprint, fingerprint_root, leaf_hashes
 from maskreg.disk import filling, make_folder, make_root, require_space
 from maskreg.flow.extract.differ import nans_and_infinities
 from maskreg.flow.hashing import hashes_after
@@ -37,8 +37,6 @@ from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from maskreg.checkpoint.base import Memory
-    from maskreg.digest import LeafHashes
     from maskreg.live.alone import Alone
     from maskreg.live.processes import Processes
 

@@ -26,7 +26,7 @@ from maskreg.artifact.manifest import LINK_RECIPE
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import DEFAULT_CODEC, get_codec
-from maskreg.digest import Digest, leaf_hashes
+from maskreg.digest import Digest, LeafHashes, leaf_hashes
 from maskreg.errors import PairMismatchError
 from maskreg.flow.extract.extraction import Extraction, ExtractResult, Provenance
 from maskreg.flow.extract.pairing import Pair, fold_tied, paired
@@ -41,7 +41,6 @@ from maskreg.tensors.rules import Exact
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from maskreg.digest import LeafHashes
     from maskreg.live.alone import Alone
     from maskreg.live.processes import Processes
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, Memory
 from maskreg.checkpoint.renaming import same_values
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import open_device
@@ -41,7 +41,6 @@ from maskreg.tensors.rules import Exact
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from maskreg.checkpoint.base import Memory
     from maskreg.live.alone import Alone
     from maskreg.live.processes import Processes
     from maskreg.live.state import ModelState

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from vllm.distributed import get_world_group
@@ -29,15 +29,12 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 
-from maskreg.checkpoint import open_checkpoint
+from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import MaskregError, UsageError, WorkerError
 from maskreg.live.memory import DTYPES, NAMES
 from maskreg.live.processes import FAILURES, Processes
 from maskreg.sync.node import LATEST, NodeVersions, Version, tensors_of
 from maskreg.tensors.info import FLOAT
-
-if TYPE_CHECKING:
-    from maskreg.checkpoint import Checkpoint
 
 T = TypeVar("T")
 

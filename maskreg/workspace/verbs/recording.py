@@ -7,14 +7,13 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from maskreg.catalog import Measurement, Query
+from maskreg.catalog import Measurement, Query, SearchResult
 from maskreg.catalog.query import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.ref import Ref
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import Comparison, PairOverlap
-    from maskreg.catalog import SearchResult
     from maskreg.registry import Registry
     from maskreg.workspace.workspace import Named
 

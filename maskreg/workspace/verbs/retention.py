@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from maskreg.artifact.manifest import stands_on
 from maskreg.errors import UsageError
 from maskreg.ref import DEFAULT_TAG
 from maskreg.registry.expiry import consent, version_of
 from maskreg.registry.transfer import is_tracked
+from maskreg.store.reflog import RefEntry
 from maskreg.workspace.storing import Naming
 from maskreg.workspace.verbs.push import push
 from maskreg.workspace.verbs.squash import squash
-
-if TYPE_CHECKING:
-    from maskreg.store.reflog import RefEntry
-    from maskreg.workspace.workspace import CheckpointLike, Workspace
+from maskreg.workspace.workspace import CheckpointLike, Workspace
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby, islice
-from typing import TYPE_CHECKING
 
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
 from maskreg.parallel import ordered
 from maskreg.ref import Ref
+from maskreg.registry import Registry
 from maskreg.registry.expiry import version_of
+from maskreg.store.reflog import RefEntry
 from maskreg.workspace.lineage import READERS, Facts, facts_of
 from maskreg.workspace.verbs.search import Page, browse
 from maskreg.workspace.workspace import Workspace, registry_of
-
-if TYPE_CHECKING:
-    from maskreg.registry import Registry
-    from maskreg.store.reflog import RefEntry
 
 _ENTRIES = 4
 """Entries of a log that are read for each version of a page: an anchor and annotations are entries too."""

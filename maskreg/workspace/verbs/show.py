@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from maskreg.artifact.manifest import Group, Manifest
 from maskreg.artifact.presence import listing, read_manifest, whole_parts
 from maskreg.artifact.scope import selected_rows
 from maskreg.artifact.totals import grouped, totals_of
+from maskreg.catalog import Measurement
 from maskreg.catalog.query import RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.checkpoint.roles import ALL, Selection
+from maskreg.digest import Digest
 from maskreg.errors import UnavailableError, UsageError
 from maskreg.ref import Ref
+from maskreg.registry import Registry
 from maskreg.registry.searching import overlaps_on_server
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened, registry_of
-
-if TYPE_CHECKING:
-    from maskreg.artifact.manifest import Group, Manifest
-    from maskreg.catalog import Measurement
-    from maskreg.digest import Digest
-    from maskreg.registry import Registry
 
 
 @dataclass(frozen=True)
