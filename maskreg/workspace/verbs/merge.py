@@ -102,12 +102,7 @@ def merge(
     from maskreg.flow.merge.checkpoint import MergedCheckpoint, compute, store, write
     from maskreg.flow.merge.recipe import Recipe
 
-    if isinstance(artifacts, str):
-        raise UsageError(f"artifacts is one text, {artifacts!r}", hint="a list of references")
-    if not artifacts:
-        raise UsageError("nothing to merge", hint="name one artifact or several")
-    if dry_run and (name is not None or out is not None):
-        raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or the dry run")
+    _check(artifacts, makes=name is not None or out is not None, dry_run=dry_run)
     find, work = split_options(options, SourceOptions, WorkOptions)
     how = {**work, "progress": progress}
     with opened(workspace) as space:
@@ -153,6 +148,15 @@ def merge(
             skipped_files=written.skipped_files if written else (),
             kept_files=written.kept_files if written else (),
         )
+
+
+def _check(artifacts: Sequence[ArtifactLike], *, makes: bool, dry_run: bool) -> None:
+    if isinstance(artifacts, str):
+        raise UsageError(f"artifacts is one text, {artifacts!r}", hint="a list of references")
+    if not artifacts:
+        raise UsageError("nothing to merge", hint="name one artifact or several")
+    if dry_run and makes:
+        raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or the dry run")
 
 
 def _weights(

@@ -102,7 +102,6 @@ def report(
             ``out``.
     """
     from maskreg.artifact.analysis import read_analysis
-    from maskreg.reports import FORMATS
     from maskreg.reports.findings import gather
     from maskreg.reports.geometry import geometry_of, trajectory_of
     from maskreg.reports.page import page, plots_of
@@ -110,18 +109,7 @@ def report(
     from maskreg.reports.theme import require_libraries
 
     require_libraries()
-    if format and figure is None:
-        raise UsageError("a format is for a figure; the page is HTML", options={"figure": None})
-    format = format or Path(out).suffix.lower()[1:]
-    if figure is not None and format not in FORMATS:
-        fault = f"a figure cannot be {format}" if format else f"{out}: the format of the figure is missing"
-        raise UsageError(fault, hint=f"choose {', '.join(FORMATS)}")
-    if figure is None and format not in ("", "html", "htm"):
-        page_name = Path(out).with_suffix(".html")
-        raise UsageError(
-            f"{out}: a report is a page of HTML, not {format}",
-            hint=f"name the figure that is to be {format}, or write {page_name} without a format",
-        )
+    format = _format_of(Path(out), figure, format)
     if plots:
         _check_folder(Path(plots), Path(out), force=force)
     counted, measured = split_options(options, MaskOptions, ReportOptions)
@@ -158,6 +146,24 @@ def report(
             # Before the page appears: a folder that cannot be written leaves no page either.
             exported = export(figures.values(), Path(plots), force=force) if plots else []
     return _result(findings, Path(out), exported)
+
+
+def _format_of(out: Path, figure: str | None, format: str | None) -> str:
+    """The format of the one figure, or the suffix of the page."""
+    from maskreg.reports import FORMATS
+
+    if format and figure is None:
+        raise UsageError("a format is for a figure; the page is HTML", options={"figure": None})
+    format = format or out.suffix.lower()[1:]
+    if figure is not None and format not in FORMATS:
+        fault = f"a figure cannot be {format}" if format else f"{out}: the format of the figure is missing"
+        raise UsageError(fault, hint=f"choose {', '.join(FORMATS)}")
+    if figure is None and format not in ("", "html", "htm"):
+        raise UsageError(
+            f"{out}: a report is a page of HTML, not {format}",
+            hint=f"name the figure that is to be {format}, or write {out.with_suffix('.html')} without a format",
+        )
+    return format
 
 
 def _check_folder(plots: Path, out: Path, *, force: bool) -> None:
