@@ -94,6 +94,10 @@ def test_two_processes_train_what_one_does_and_one_goes_on_with_it(person: Perso
     (run / "summary.json").unlink()
     shutil.rmtree(run / "model")
     shutil.rmtree(run / "checkpoints" / "checkpoint-4")
+    kept = (run / "metrics.jsonl").rename(run / "kept.jsonl")
+    (run / "metrics.jsonl").symlink_to("nowhere")  # which the first process does not replace
+    in_two_processes(73)
+    kept.rename(run / "metrics.jsonl")
     again = json.loads(person.run(*words))
     assert again["last_loss"] == pytest.approx(two["last_loss"], abs=1e-4)
     assert [line["step"] for line in metrics(run)] == [1, 2, 3, 4]

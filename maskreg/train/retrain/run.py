@@ -16,7 +16,9 @@ from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import DataError, TryAgainError, UsageError
 from maskreg.flow.publish.saving import save_like, state_of
+from maskreg.live.alone import Alone
 from maskreg.live.memory import DTYPES
+from maskreg.live.processes import Processes
 from maskreg.mask.packed import Mask
 from maskreg.tensors.info import FLOAT
 from maskreg.train.hooks.trainer import MaskCallback, masked, masked_adamw
@@ -38,6 +40,7 @@ def train(
     source: Checkpoint,
     listener: StepListener | None,
     latest: tuple[int, Path] | None,
+    everyone: Processes | Alone,
 ) -> None:
     """Train to the setup's last step, from the latest save if there is one, and write ``folder.model``."""
     setup = run.setup
@@ -45,7 +48,7 @@ def train(
         step, save = latest or (0, None)
         if step < setup.steps:
             trainer = _trainer(run, source, folder)
-            trainer.add_callback(_Progress(folder, listener))
+            trainer.add_callback(_Progress(folder, listener, everyone))
             function = setup.function and f", or {setup.function}"
             with calling(f"trl.{type(trainer).__name__}", f"the data, keys of TRL{function}"):
                 trainer.train(resume_from_checkpoint=str(save) if save else None)
@@ -119,12 +122,13 @@ def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None
 class _Progress(TrainerCallback):  # type: ignore[misc]
     """Writes the metrics, and marks a save as whole once every process has written its part of it."""
 
-    def __init__(self, folder: RunFolder, listener: StepListener | None) -> None:
-        self._folder, self._listener, self._then = folder, listener, time.monotonic()
+    def __init__(self, folder: RunFolder, listener: StepListener | None, everyone: Processes | Alone) -> None:
+        self._folder, self._listener, self._everyone = folder, listener, everyone
+        self._then = time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
-        if state.is_world_process_zero:
-            self._folder.resume(state.global_step, _environment(args))
+        first, step, environment = state.is_world_process_zero, state.global_step, _environment(args)
+        self._everyone.together(lambda: self._folder.resume(step, environment) if first else None)
         self._then = time.monotonic()
 
     def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, Any], **_: object) -> None:
@@ -138,10 +142,9 @@ class _Progress(TrainerCallback):  # type: ignore[misc]
             self._listener(line)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: object) -> None:
-        if torch.distributed.is_initialized():
-            torch.distributed.barrier()
-        if state.is_world_process_zero:
-            self._folder.complete_save(state.global_step)
+        self._everyone.gathered(None)
+        first = state.is_world_process_zero
+        self._everyone.together(lambda: self._folder.complete_save(state.global_step) if first else None)
 
 
 def _environment(args: Any) -> dict[str, Any]:

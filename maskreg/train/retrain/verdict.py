@@ -52,7 +52,7 @@ def complete(
         everyone.together(begin)
         has_model, save = everyone.gathered((folder.model.exists(), folder.latest_save(run.setup.steps)))[0]
         if not has_model:
-            train(folder, run, source, listener, save)
+            train(folder, run, source, listener, save, everyone)
         everyone.together(lambda: _end(folder, run, source, progress) if first else None)
         return everyone.gathered(folder.summary())[0] or {}
 
