@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, get_args
 import torch
 import yaml
 
-from maskreg.errors import ConfigError, FormatError, MaskregError, UsageError
+from maskreg.errors import ConfigError, FormatError, MaskregError, TryAgainError, UsageError
 from maskreg.extras import requiring
 from maskreg.train.optim.options import check_numbers
 
@@ -155,6 +155,9 @@ def calling(name: str, hint: str, kind: type[MaskregError] = UsageError) -> Iter
         users = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith(_OTHERS)]
         place = f" ({users[-1].filename}, line {users[-1].lineno})" if users else ""
         told = f"{name}: {type(error).__name__}: {error}{place}"
+        if isinstance(error, torch.distributed.DistError) or "/gloo/" in str(error):
+            hint = "see what the others say; the same command resumes the run"
+            raise TryAgainError(f"another process has ended, or does not answer: {told}", hint=hint) from error
         raise kind(told, hint=f"change {hint}", options={"debug": True}) from error
 
 

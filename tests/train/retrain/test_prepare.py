@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from maskreg.errors import DataError, FormatError, UsageError
+from maskreg.errors import DataError, FormatError, TryAgainError, UsageError
 from maskreg.train.retrain.prepare import read_records
-from maskreg.train.retrain.setup import RECIPES, RunSetup, arguments, read_config
+from maskreg.train.retrain.setup import RECIPES, RunSetup, arguments, calling, read_config
 from tests.train.making import write_lines
 
 
@@ -27,6 +28,12 @@ def test_records_that_trl_could_not_take(tmp_path: Path, records: list[dict[str,
     with pytest.raises(error, match=r"data\.jsonl") as caught:
         read_records(path, RECIPES["sft"])
     assert getattr(caught.value, "hint", "")
+
+
+@pytest.mark.parametrize("error", [torch.distributed.DistNetworkError(), RuntimeError("[/gloo/pair.cc:553] closed")])
+def test_a_process_that_another_has_left_does_not_blame_the_data(error: Exception) -> None:
+    with pytest.raises(TryAgainError), calling("trl", "the data"):
+        raise error
 
 
 @pytest.mark.parametrize(
