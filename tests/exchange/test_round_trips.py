@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import maskreg
-from maskreg.errors import FormatError, NoSpaceError
+from maskreg.errors import CorruptError, FormatError, NoSpaceError
 from maskreg.exchange import FORMATS
 from maskreg.exchange.base import parse_lineage
 from maskreg.exchange.outgoing import Outgoing
@@ -57,6 +57,26 @@ def test_what_no_patch_can_hold_is_refused_by_name(lab: Lab, tmp_path: Path, nam
     with pytest.raises(maskreg.UsageError, match=r"model\.half\.weight"):
         maskreg.convert_to("longer", name, tmp_path / "out", workspace=lab.space)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", NAMES[:-1])
+def test_another_source_is_refused(lab: Lab, name: str) -> None:
+    out = lab.folder / "out"
+    maskreg.convert_to("toy:v1", name, out, workspace=lab.space)
+    # Some formats have checksums of the target's values, which tell before the roots do.
+    with pytest.raises(maskreg.DataError, match=r"root sha256:.*root sha256:|tensor model\.\S+: does not match"):
+        maskreg.convert_from(out, name, lab.target, "back", workspace=lab.space)
+    assert not list((lab.folder / "home" / "staging").glob("*"))
+
+
+@pytest.mark.parametrize("name", ["sparse-safetensors", "safetensors-mask"])
+def test_a_flipped_value_is_refused_by_name(lab: Lab, name: str) -> None:
+    out = lab.folder / "out.safetensors"
+    maskreg.convert_to("toy:v1", name, out, workspace=lab.space)
+    flip(out, -1)
+    with pytest.raises(CorruptError, match=r"\bmodel\.\S+: "):
+        maskreg.convert_from(out, name, lab.source, "back", workspace=lab.space)
+    assert not list((lab.folder / "home" / "staging").glob("*"))
 
 
 class Interrupted(BaseException):

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 import maskreg
 from maskreg.errors import CorruptError, DataError, FormatError
-from tests.checkpoints import Bits, flip
+from tests.checkpoints import Bits
 from tests.exchange.conftest import SOURCE, Lab, target_of
 
 Q = "model.layers.0.mlp.experts.up_proj"
@@ -132,20 +132,9 @@ def test_an_anchor_and_a_delta_that_lacks_a_tensor_are_refused(lab: Lab, metadat
         maskreg.convert_from(path, "sparse-safetensors", lab.source, "refused", workspace=lab.space)
 
 
-def test_a_flipped_value_is_refused_by_name(lab: Lab) -> None:
+def test_a_file_that_is_cut_is_refused_by_name(lab: Lab) -> None:
     out = lab.folder / "update.safetensors"
     maskreg.convert_to("toy:v1", "sparse-safetensors", out, workspace=lab.space)
-    flip(out, -1)
-    with pytest.raises(CorruptError, match=r"model\.\S+: "):
-        maskreg.convert_from(out, "sparse-safetensors", lab.source, "back", workspace=lab.space)
+    out.write_bytes(out.read_bytes()[:-9])
     with pytest.raises(CorruptError, match=r"update\.safetensors: "):
-        out.write_bytes(out.read_bytes()[:-9])
         maskreg.convert_from(out, "sparse-safetensors", lab.source, "back", workspace=lab.space)
-
-
-def test_another_source_is_refused(lab: Lab) -> None:
-    out = lab.folder / "update.safetensors"
-    maskreg.convert_to("toy:v1", "sparse-safetensors", out, workspace=lab.space)
-    with pytest.raises(maskreg.DataError, match=r"root sha256:.*root sha256:"):
-        maskreg.convert_from(out, "sparse-safetensors", lab.target, "back", workspace=lab.space)
-    assert not list((lab.folder / "home" / "staging").glob("*"))
