@@ -95,7 +95,7 @@ class Copied(Frozen):
             return
         refuse_sparse(self.name, grad)
         local = local_of(grad)
-        flat = local.reshape(-1) if local.is_contiguous() else local.contiguous().reshape(-1)
+        flat = local.contiguous().reshape(-1)
         for part, offsets in self._frozen.masked_slices():
             flat[part.coordinates].index_fill_(0, offsets, 0)
         if not local.is_contiguous():

@@ -95,9 +95,7 @@ def accumulate(total: Floats, gradient: Codes, mask: MaskWords) -> None:
     kernels = library()
     bits = kernels.ffi.new("maskreg_bits *", _bits(kernels, mask))
     pointers = kernels.write(total), kernels.read(gradient), gradient.itemsize
-    Ranges([mask.words.size]).each(
-        lambda own: kernels.lib.maskreg_accumulate_words(*pointers, bits, own.begin, own.end)
-    )
+    Ranges([mask.words.size]).each(lambda begin, end: kernels.lib.maskreg_accumulate_words(*pointers, bits, begin, end))
 
 
 def square_sums(each: Sequence[Values]) -> list[float]:

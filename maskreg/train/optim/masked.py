@@ -314,4 +314,4 @@ class MaskedOptimizer(torch.optim.Optimizer):
 
 def flat_of(weights: torch.Tensor) -> torch.Tensor:
     """Weights in one dimension, sharing memory if they are contiguous."""
-    return weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)
+    return weights.contiguous().reshape(-1)

@@ -12,25 +12,16 @@ lock::
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 import torch
 
 RANGE = 1 << 13
 """Words of a range: half a million coordinates, about half a millisecond."""
-
-
-class Range(NamedTuple):
-    """Words ``[begin, end)`` of one of the tensors; ``number`` counts the ranges of all."""
-
-    number: int
-    tensor: int
-    begin: int
-    end: int
 
 
 class Ranges:
@@ -53,26 +44,19 @@ class Ranges:
         """How many there are."""
         return int(self.ends[-1]) if self.ends.size else 0
 
-    def __iter__(self) -> Iterator[Range]:
-        """Each of them, tensor by tensor."""
-        number = 0
-        for tensor, count in enumerate(self._words):
-            for begin in range(0, count, self.size):
-                yield Range(number, tensor, begin, min(begin + self.size, count))
-                number += 1
-
     def numbers(self) -> list[slice]:
         """The ranges of each tensor."""
-        return [slice(begin, end) for begin, end in zip([0, *self.ends.tolist()], self.ends.tolist(), strict=False)]
+        return [slice(begin, end) for begin, end in pairwise([0, *self.ends.tolist()])]
 
-    def each(self, work: Callable[[Range], object]) -> None:
-        """Call ``work`` with every range, on this and other threads."""
+    def each(self, work: Callable[[int, int], object]) -> None:
+        """Call ``work`` with the first word of every range and one past its last, on this and other threads."""
         # Of a list: threads can share its iterator, where a generator would raise.
-        pending = iter([*self])
+        spans = [(at, min(at + self.size, count)) for count in self._words for at in range(0, count, self.size)]
+        pending = iter(spans)
 
         def take() -> None:
-            for own in pending:
-                work(own)
+            for begin, end in pending:
+                work(begin, end)
 
         self.together(take)
 
