@@ -30,7 +30,7 @@ ResultT = TypeVar("ResultT")
 
 
 class ChangedSpan(NamedTuple):
-    """Elements ``[start, stop)`` of a tensor that an artifact changes; the arrays are valid while it is worked on.
+    """Elements of a tensor, from ``start`` on, that an artifact changes; the arrays are valid while it is worked on.
 
     Attributes:
         before: unsigned integers of the element's width, the source's.
@@ -38,7 +38,6 @@ class ChangedSpan(NamedTuple):
 
     info: TensorInfo
     start: int
-    stop: int
     before: npt.NDArray[Any]
     after: npt.NDArray[Any]
 
@@ -133,7 +132,7 @@ class Outgoing:
             room = self._buffers.bytes("source", numel_of(span) * info.item_bytes)
             before = self._verified.read(span.name, span.start, span.stop, room)
             after = span.result(before, self._delta.codec.decode, self._buffers)
-            return span, work(ChangedSpan(info, span.start, span.stop, before, after))
+            return span, work(ChangedSpan(info, span.start, before, after))
 
         every = (span for name in names for span in self._delta[name].spans())
         spans = self._verified.ahead(every, lambda span: (span.name, span.start, span.stop))
