@@ -90,7 +90,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("complement"),
     )
 }
-"""Every kind, by name; ``maskreg baseline --help`` says what each is."""
+"""Every kind, by name; the command that makes baselines explains them in its help."""
 
 STARTS: Mapping[str, Start] = {"rounding-null": ON_GRID, "off-grid-null": OFF_GRID}
 """Where in its rounding cell a weight starts, by the kinds that are rounding alone."""
