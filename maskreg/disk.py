@@ -33,13 +33,13 @@ import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
-from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError, UsageError
+from maskreg.errors import CannotCreateError, NoSpaceError, OutputExistsError, UsageError, translating
 from maskreg.parallel import PAGE
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -145,20 +145,16 @@ def rename_new(work: Path, path: Path) -> None:
         raise
 
 
-@contextmanager
-def creating(path: Path) -> Iterator[None]:
+def creating(path: Path) -> AbstractContextManager[None]:
     """Report the operating system's errors as failures to write ``path``."""
-    try:
-        yield
-    except MaskregError:
-        raise
-    except OSError as error:
+
+    def unwritten(error: OSError) -> CannotCreateError:
         if is_full(error):
-            raise NoSpaceError(
-                f"{path}: the disk became full", hint=f"df -h {shlex.quote(str(path.parent))}"
-            ) from error
+            return NoSpaceError(f"{path}: the disk became full", hint=f"df -h {shlex.quote(str(path.parent))}")
         hint = f"ls -ld {shlex.quote(str(barrier(path)))}"
-        raise CannotCreateError(f"{path}: cannot be written ({error.strerror or error})", hint=hint) from error
+        return CannotCreateError(f"{path}: cannot be written ({error.strerror or error})", hint=hint)
+
+    return translating((OSError,), unwritten)
 
 
 def refuse_url(out: str) -> None:

@@ -41,7 +41,7 @@ The exit code of each family is decided in one place, the command line's table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -310,6 +310,17 @@ def stating(*, hint: str = "", **facts: object) -> Iterator[None]:
         error.hint = error.hint or hint
         error.facts = {**facts, **error.facts}
         raise
+
+
+@contextmanager
+def translating(kinds: tuple[type[Exception], ...], make: Callable[[Any], MaskregError]) -> Iterator[None]:
+    """Raise what ``make`` makes of errors of these kinds; this package's own, which can be of them too, stay."""
+    try:
+        yield
+    except MaskregError:
+        raise
+    except kinds as error:
+        raise make(error) from error
 
 
 @contextmanager

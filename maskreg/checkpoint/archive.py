@@ -22,15 +22,14 @@ import re
 import struct
 import zipfile
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from maskreg.checkpoint.files import AGAIN, OpenFile
 from maskreg.checkpoint.pickles import PICKLE_ERRORS, check
 from maskreg.checkpoint.pieces import Box, Piece
-from maskreg.errors import ConfigError, CorruptError, FormatError, LimitError, MaskregError
+from maskreg.errors import ConfigError, CorruptError, FormatError, LimitError, translating
 from maskreg.extras import requiring
 from maskreg.limits import LIMITS
 from maskreg.tensors.info import TensorInfo, shown
@@ -110,15 +109,13 @@ class Archive:
             raise self._broken(f"the entry {shown(entry.filename)} does not lie where the directory says")
         return begin
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _reading(self) -> AbstractContextManager[None]:
         """Let only this package's errors out; a damaged file can make any other of zipfile and torch."""
-        try:
-            yield
-        except MaskregError:
-            raise
-        except (*PICKLE_ERRORS, zipfile.BadZipFile) as error:
-            raise self._broken((str(error).strip().splitlines() or [type(error).__name__])[0]) from error
+
+        def broken(error: Exception) -> FormatError:
+            return self._broken((str(error).strip().splitlines() or [type(error).__name__])[0])
+
+        return translating((*PICKLE_ERRORS, zipfile.BadZipFile), broken)
 
     def _broken(self, fault: str) -> FormatError:
         return FormatError(f"{self.document}: not an archive of torch.save, or damaged: {fault}", hint=AGAIN)

@@ -13,10 +13,11 @@ import pickle
 import pickletools
 import re
 import struct
+from functools import partial
 from typing import Any
 
 from maskreg.checkpoint.files import AGAIN
-from maskreg.errors import DataError, FormatError, LimitError
+from maskreg.errors import FormatError, LimitError, translating
 from maskreg.limits import LIMITS
 from maskreg.tensors.info import shown
 
@@ -55,12 +56,8 @@ def load_records(data: bytes, names: re.Pattern[str], document: str) -> Any:
                 raise _refused(f"{module}.{name}", document)
             return type(name, (Record,), {})
 
-    try:
+    with translating(PICKLE_ERRORS, partial(_damaged, document)):
         return Unpickler(io.BytesIO(data)).load()
-    except DataError:
-        raise
-    except PICKLE_ERRORS as error:
-        raise FormatError(f"{document}: a damaged pickle ({error})", hint=AGAIN) from error
 
 
 def check(data: bytes, names: re.Pattern[str], document: str, *, protocol: int) -> set[str]:
@@ -77,7 +74,7 @@ def check(data: bytes, names: re.Pattern[str], document: str, *, protocol: int) 
     stack: list[int] = []  # how deep tuples are nested in each value on the machine's stack
     marks: list[int] = []
     memo: dict[int, int] = {}
-    try:
+    with translating(PICKLE_ERRORS, partial(_damaged, document)):
         for count, (code, argument, _) in enumerate(pickletools.genops(data)):
             if count >= LIMITS.pickle_steps:
                 raise LimitError(f"{document}: a pickle of over {LIMITS.pickle_steps:,} instructions")
@@ -93,10 +90,6 @@ def check(data: bytes, names: re.Pattern[str], document: str, *, protocol: int) 
             depth = _step(code, argument, stack, marks, memo)
             if depth > _NESTED:
                 raise FormatError(f"{document}: a pickle with tuples more than {_NESTED} deep", hint=AGAIN)
-    except DataError:
-        raise
-    except PICKLE_ERRORS as error:
-        raise FormatError(f"{document}: a damaged pickle ({error})", hint=AGAIN) from error
     return named
 
 
@@ -124,6 +117,10 @@ def _step(code: pickletools.OpcodeInfo, argument: Any, stack: list[int], marks: 
     depth = memo[argument] if "GET" in code.name else max(depths) + ("TUPLE" in code.name)
     stack += [depth] * len(code.stack_after)
     return depth
+
+
+def _damaged(document: str, error: Exception) -> FormatError:
+    return FormatError(f"{document}: a damaged pickle ({error})", hint=AGAIN)
 
 
 def _refused(name: str, document: str) -> FormatError:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from maskreg.errors import ConfigError, MaskregError, UnavailableError
+from maskreg.errors import ConfigError, MaskregError, UnavailableError, translating
 from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import is_loopback, service_url, token_for
 from maskreg.store.message import DEFAULT_ANSWER_BYTES, Answer, LostError, Message, document, refused, understanding
@@ -198,14 +198,11 @@ class Connection:
         headers = {"Accept-Encoding": "identity", "User-Agent": f"maskreg/{__version__}", **message.headers}
         if own and (token := self._bearer()):
             headers["Authorization"] = f"Bearer {token}"
-        try:
+        with translating((ValueError,), self._wrong_url):
             return self._transport.send(message, url, headers)
-        except MaskregError:
-            raise
-        except ValueError as error:
-            raise ConfigError(
-                f"{self.url}: {type(error).__name__}", hint="check the URL", known_remotes=True
-            ) from error
+
+    def _wrong_url(self, error: ValueError) -> ConfigError:
+        return ConfigError(f"{self.url}: {type(error).__name__}", hint="check the URL", known_remotes=True)
 
     def _bearer(self) -> str:
         if self._token is None:

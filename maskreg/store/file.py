@@ -40,6 +40,7 @@ from maskreg.errors import (
     NotFoundError,
     RefusedError,
     UnavailableError,
+    translating,
 )
 from maskreg.store.base import TEMPORARY, ObjectInfo, Store, check_key, check_prefix, is_clean
 
@@ -296,12 +297,8 @@ class FileStore(Store):
         """Raise this package's errors in place of the operating system's."""
         if self._existing and not self.root.is_dir():
             raise UnavailableError(f"{self.root}: the folder of this registry is not there", folder=str(self.root))
-        try:
+        with translating((OSError,), lambda error: self._translate(error, verb, key)):
             yield
-        except MaskregError:
-            raise
-        except OSError as error:
-            raise self._translate(error, verb, key) from error
 
     def _translate(self, error: OSError, verb: str, key: str) -> MaskregError:
         fault = f"cannot {verb} {key} in {self.root}: {error.strerror}"

@@ -28,7 +28,7 @@ import httpx2
 from authlib.integrations.starlette_client import OAuth, OAuthError
 from joserfc.errors import JoseError
 
-from maskreg.errors import ConfigError, NotAllowedError, UnauthenticatedError
+from maskreg.errors import ConfigError, NotAllowedError, UnauthenticatedError, translating
 from maskreg.service.auth.projects import Person
 from maskreg.service.auth.roles import Role, RoleName, role_named
 from maskreg.service.problems import ProviderError
@@ -49,15 +49,11 @@ def client_secret(env: Mapping[str, str] = os.environ) -> str:
     if not (name := env.get(f"{SECRET}_FILE", "")):
         return ""
     path = Path(name)
-    try:
-        with path.open() as file:
-            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise NotAllowedError(f"{path}: others can read it", hint=f"chmod 600 {shlex.quote(str(path))}")
-            return file.read(4096).strip()
-    except NotAllowedError:
-        raise
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{SECRET}_FILE: {path} cannot be read") from error
+    unread = translating((OSError, ValueError), lambda _: ConfigError(f"{SECRET}_FILE: {path} cannot be read"))
+    with unread, path.open() as file:
+        if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise NotAllowedError(f"{path}: others can read it", hint=f"chmod 600 {shlex.quote(str(path))}")
+        return file.read(4096).strip()
 
 
 def mapping(grants: Sequence[str]) -> dict[str, dict[str, Role]]:

@@ -30,7 +30,7 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.errors import MaskregError, UsageError, WorkerError
+from maskreg.errors import MaskregError, UsageError, WorkerError, translating
 from maskreg.live.memory import DTYPES, NAMES
 from maskreg.live.processes import FAILURES, Processes
 from maskreg.sync.node import LATEST, NodeVersions, Version, tensors_of
@@ -193,12 +193,8 @@ class MaskregEngine(WeightTransferEngine):  # type: ignore[misc]
 
     def _together(self, work: Callable[[], T]) -> T:
         def told() -> T:
-            try:
+            with translating(_LOADER_FAILURES, lambda error: WorkerError(f"{type(error).__name__}: {error}")):
                 return work()
-            except MaskregError:
-                raise
-            except _LOADER_FAILURES as error:
-                raise WorkerError(f"{type(error).__name__}: {error}") from error
 
         return self._processes.together(told)
 
