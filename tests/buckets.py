@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -40,11 +39,9 @@ def log_in(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-@contextmanager
-def new_store(server: S3Server) -> Iterator[S3Store]:
+def new_store(server: S3Server) -> closing[S3Store]:
     """A store in a new bucket of a server whose credentials are in the environment."""
-    with closing(S3Store(server.new_bucket(), "team", options_of(server))) as store:
-        yield store
+    return closing(S3Store(server.new_bucket(), "team", options_of(server)))
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ Where the format requires a target, such a mask repeats the source; energy and d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,12 +38,10 @@ class MaskedSpan(NamedTuple):
         return self.stop - self.start
 
 
-@contextmanager
-def artifact_space(root: Path, needed: int) -> Iterator[None]:
+def artifact_space(root: Path, needed: int) -> AbstractContextManager[None]:
     """Write an artifact of ``needed`` bytes inside: room is checked before, and reported when it runs out."""
     require_space(root, needed, what="the artifact", registry=str(root))
-    with filling(root, needed, what="the artifact", registry=str(root)):
-        yield
+    return filling(root, needed, what="the artifact", registry=str(root))
 
 
 def add_span(

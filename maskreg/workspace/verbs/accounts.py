@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import EllipsisType
@@ -266,12 +265,10 @@ def _meant(settings: Settings, server: str | None) -> str:
     raise ConfigError(which, token_of="URL")
 
 
-@contextmanager
-def _connected(space: Workspace, url: str, token: str | None = None) -> Iterator[Connection]:
+def _connected(space: Workspace, url: str, token: str | None = None) -> closing[Connection]:
     if space.settings.offline:
         raise UnavailableError(f"{url} is not asked: offline is set", hint="unset MASKREG_OFFLINE")
-    with closing(Connection(url, token=token)) as connection:
-        yield connection
+    return closing(Connection(url, token=token))
 
 
 def _whoami(service: Connection) -> Identity:

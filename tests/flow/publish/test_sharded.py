@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +48,9 @@ def directory(world: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@contextmanager
-def opened(home: Path) -> Iterator[maskreg.Workspace]:
+def opened(home: Path) -> maskreg.Workspace:
     """The registry in a folder."""
-    with maskreg.Workspace(maskreg.Settings(home=home, config_path=home / "config.toml")) as workspace:
-        yield workspace
+    return maskreg.Workspace(maskreg.Settings(home=home, config_path=home / "config.toml"))
 
 
 @pytest.fixture(scope="module")
