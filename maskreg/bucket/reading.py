@@ -70,7 +70,7 @@ class BucketFile:
         return True
 
     def at_hand(self, offset: int, size: int) -> memoryview | None:
-        """At least one byte from ``offset`` on, where the answer has them; None when the object ends before."""
+        """``size`` bytes, at least one, as the bucket's answer has them in memory; None when the object ends before."""
         stop = offset + size
         if stop > self.size:
             return None

@@ -44,7 +44,7 @@ class OpenFile(Protocol):
 
     @property
     def path(self) -> Location:
-        """Of the file."""
+        """Where it is."""
 
     @property
     def size(self) -> int:
@@ -58,7 +58,7 @@ class OpenFile(Protocol):
         """
 
     def at_hand(self, offset: int, size: int) -> memoryview | None:
-        """At least one byte from ``offset`` on, in memory that is not written to; None where only ``fill`` reads."""
+        """``size`` bytes, at least one, where they lie in memory, not to be written to; None where ``fill`` reads."""
 
     def expect(self, offset: int, size: int) -> int:
         """Say that these bytes are read soon, so that they can be fetched meanwhile; how many are on their way."""

@@ -106,7 +106,7 @@ def show(
 
 
 def summarize(digest: Digest, *, remote: str | None = None, workspace: Workspace | None = None) -> Summary:
-    """The same as :func:`show` without the tensor table, against which the manifest's figures are not checked then.
+    """The same as :func:`show` without the tensor table, so the manifest's figures are not checked against it.
 
     Raises:
         DataError: its manifest or a part of it is damaged.
