@@ -34,13 +34,11 @@ class Site:
 
     Attributes:
         folder: everything of the server.
-        url: of the database of jobs.
         service: the parts; it offers the checkpoints ``base`` and ``tuned``, and has the artifacts ``team/toy:v1``,
             ``team/toy:second`` (both with a reverse part) and ``elsewhere/secret``.
     """
 
     folder: Path
-    url: str
     service: Service
 
     @property
@@ -106,7 +104,7 @@ def site_in(folder: Path) -> Site:
         maskreg.extract(base, target, name, reversible=True, method="opd", workspace=service.workspace)
     (outputs := folder / "outputs").mkdir()
     config = JobConfig(service.workspace.settings, None, url, (models,), outputs)
-    return Site(folder, url, replace(service, jobs=config))
+    return Site(folder, replace(service, jobs=config))
 
 
 @pytest.fixture(scope="module")

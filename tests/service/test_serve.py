@@ -187,7 +187,6 @@ class Lab:
     server: Person
     client: Person
     options: tuple[str, ...]
-    source: Path
     target: Path
     outputs: Path
 
@@ -208,7 +207,7 @@ def lab(tmp_path: Path, programs: Path | None) -> Lab:
     server, client = (Person(tmp_path / name, programs=programs) for name in ("server", "client"))
     server.run("extract", source, target, "--name", "team/opd", "--family", "toy")
     options: tuple[str, ...] = ("--jobs", "1", "--sources", str(source.parent), "--outputs", str(tmp_path / "outputs"))
-    return Lab(server, client, options, source, target, tmp_path / "outputs")
+    return Lab(server, client, options, target, tmp_path / "outputs")
 
 
 def test_a_server_that_is_killed_goes_on_with_its_jobs(lab: Lab) -> None:

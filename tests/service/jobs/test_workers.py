@@ -52,7 +52,7 @@ def site(large: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     (tmp_path / "outputs").mkdir()
     config = replace(large.config, url=url, outputs=tmp_path / "outputs")
     with closing(Accounts.open(url)) as accounts:
-        yield replace(large, url=url, service=replace(large.service, accounts=accounts, jobs=config))
+        yield replace(large, service=replace(large.service, accounts=accounts, jobs=config))
 
 
 def submitted(site: Site) -> Job:
