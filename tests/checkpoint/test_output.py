@@ -131,9 +131,7 @@ def write(source: Path, out: Path) -> tuple[str, ...]:
     return writer.kept_files
 
 
-def test_an_output_that_appears_at_the_last_moment_stays(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_appears_at_the_last_moment_stays(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     monkeypatch.setattr(output, "sync_folder", lambda _: earlier_output(out))
     with pytest.raises(OutputExistsError), write_checkpoint(out, plan_for(source)) as writer:
@@ -141,9 +139,7 @@ def test_an_output_that_appears_at_the_last_moment_stays(
     assert (out / "link").is_symlink()
 
 
-def test_an_output_that_another_process_moves_aside_is_written(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_moved_aside_now_is_written(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = earlier_output(tmp_path / "out")
     moments: Iterator[Callable[[], object]] = iter([dict, partial(out.rename, tmp_path / "aside"), dict])
     monkeypatch.setattr(output, "sync_folder", lambda _: next(moments)())

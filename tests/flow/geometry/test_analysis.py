@@ -257,9 +257,7 @@ def test_an_analysis_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     assert (fresh.resumed, fresh.digest) == (0, resumed.digest)
 
 
-def test_another_process_that_ends_the_same_analysis_is_no_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_ends_the_same_analysis_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, _, artifact = small(tmp_path)
     monkeypatch.setattr(measuring, "plain", lambda _: shutil.rmtree(tmp_path / WORK))
     assert analyze(artifact, before, None, tmp_path, asked()).resumed == 0
