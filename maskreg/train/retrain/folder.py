@@ -67,7 +67,8 @@ class RunFolder:
         """Make sure that the run in this folder, if there is one, has this setup or nothing to lose."""
         if not self.has_run() or not (self.model.exists() or self._saves()):
             return
-        there, now = (flat(side) for side in (self._read(_RUN)["setup"], asdict(setup)))
+        sides = self._read(_RUN)["setup"], asdict(setup)
+        there, now = ({**side, **side["config"], "config": None} for side in sides)
         names = [name for name in {**there, **now} if there.get(name) != now.get(name)]
         if names:
             told = "; ".join(f"{name}: {there.get(name)!r} there, {now.get(name)!r} now" for name in names)
@@ -169,8 +170,3 @@ class RunFolder:
 
     def _read(self, name: str) -> dict[str, Any]:
         return parse_object((self.path / name).read_bytes(), str(self.path / name), max_bytes=_MAX_BYTES)
-
-
-def flat(setup: Mapping[str, Any]) -> dict[str, Any]:
-    """A setup with the keys of its configuration among its own."""
-    return {**setup, **setup["config"], "config": None}

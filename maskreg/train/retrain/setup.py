@@ -22,9 +22,6 @@ from maskreg.errors import ConfigError, FormatError, MaskregError, TryAgainError
 from maskreg.extras import requiring
 from maskreg.train.optim.options import check_numbers
 
-KEPT_SAVES = 2
-"""More than one, because a machine can die while it writes the last."""
-
 _THEIRS = (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 _PRODUCT = Path(__file__).parents[2]
 _OTHERS = (str(_PRODUCT), sysconfig.get_path("stdlib"), "<frozen ")
@@ -244,7 +241,7 @@ def arguments(setup: RunSetup, folder: Path, *, save_every: float) -> Any:
     }  # fmt: skip
     own = {
         "output_dir": str(folder), "per_device_train_batch_size": setup.batch_size // parts, "save_strategy": "steps",
-        "save_steps": save_every, "save_total_limit": KEPT_SAVES,
+        "save_steps": save_every, "save_total_limit": 2,  # a machine can die while it writes the last
     }  # fmt: skip
     recipe = RECIPES[setup.recipe]
     with calling(f"trl.{recipe.method}Config", "the batch size, or keys of TRL"):
