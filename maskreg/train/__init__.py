@@ -3,6 +3,7 @@
 from maskreg.train.hooks.attach import Attachment, LostUpdateWarning, attach
 from maskreg.train.masks import artifact_of, mask_of
 from maskreg.train.optimizers import Masked, MaskedAdamW, changed
+from maskreg.train.saving import save_model
 
 __all__ = [
     "Attachment",
@@ -13,4 +14,5 @@ __all__ = [
     "attach",
     "changed",
     "mask_of",
+    "save_model",
 ]

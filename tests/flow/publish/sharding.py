@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import maskreg
-from maskreg.checkpoint import open_checkpoint
-from maskreg.flow.publish.saving import save_like
+from maskreg.train import save_model
 from tests.checkpoints import Tensor, bf16, f32, moved
 from tests.flow.apply.sharding import plain, raised
 from tests.ranks import write_results
@@ -221,8 +219,7 @@ def main(directory: Path) -> None:
             source, parts = directory / "moe/source", ("mask", "delta")
             with maskreg.Publisher("toy/moe", source=source, parts=parts, workspace=workspace) as publisher:
                 found["moe"] = digest_of(publisher.publish(model))
-            with closing(open_checkpoint(source)) as checkpoint:
-                save_like(model, checkpoint, directory / "moe/saved")
+            save_model(model, source, directory / "moe/saved")
     write_results(directory, found)
 
 
