@@ -7,15 +7,17 @@ from pathlib import Path
 
 import torch
 
+from maskreg.bucket import Location
 
-def save_model(model: torch.nn.Module, source: str | Path, out: str | Path) -> None:
+
+def save_model(model: torch.nn.Module, source: str | Location, out: str | Path) -> None:
     """Save a model as a checkpoint like the one that its training started from, whole or not at all.
 
     A collective call where processes share the model: the first one gathers and writes a block of 4 M weights at a
     time. Files, names, order and dtypes of tensors are the source's.
 
     Args:
-        source: path, URL or hub id of the checkpoint.
+        source: the checkpoint: a path, a URL or a hub id.
         out: the folder to write; there must be nothing yet.
 
     Raises:

@@ -13,10 +13,10 @@ import torch
 
 from maskreg.bucket import on_disk
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.errors import DataError, PairMismatchError
-from maskreg.flow.publish.saving import save_like
+from maskreg.errors import DataError, OutputExistsError, PairMismatchError, WrongCheckpointError
 from maskreg.mask.algebra import Everything
 from maskreg.mask.packed import TensorMask, pack
+from maskreg.train import save_model
 from maskreg.train.retrain.run import check_dtypes, load_model
 from maskreg.train.retrain.verdict import verify
 from tests.checkpoints import f32, make_checkpoint
@@ -43,8 +43,11 @@ def experts(folder: Path) -> Path:
 def test_an_untrained_model_is_its_source_bit_for_bit(make: Any, dtype: str, tmp_path: Path, opener: Any) -> None:
     source: Checkpoint = opener(make(tmp_path / "source"))
     model = load_model(str(source.path), source, dtype)
-    save_like(model, source, tmp_path / "out")
+    save_model(model, source.path, tmp_path / "out")
     assert stored(tmp_path / "out") == stored(on_disk(source.path, "a test"))
+    for wrong, error in ((model, OutputExistsError), (torch.nn.Linear(2, 2), WrongCheckpointError)):
+        with pytest.raises(error):
+            save_model(wrong, source.path, tmp_path / "out")
 
 
 def test_one_coordinate_of_an_expert(tmp_path: Path, opener: Any) -> None:
@@ -53,7 +56,7 @@ def test_one_coordinate_of_an_expert(tmp_path: Path, opener: Any) -> None:
     name = "model.layers.1.mlp.experts.2.up_proj.weight"
     with torch.no_grad():
         dict(model.named_parameters())["model.layers.1.mlp.experts.gate_up_proj"][2, 11 + 3, 5] += 1
-    save_like(model, source, tmp_path / "out")
+    save_model(model, source.path, tmp_path / "out")
     result: Checkpoint = opener(tmp_path / "out")
     before, after = (side.read(name, 0, 264).reshape(11, 24) for side in (source, result))
     assert np.argwhere(before != after).tolist() == [[3, 5]]
