@@ -24,7 +24,7 @@ def save_model(model: torch.nn.Module, source: str | Location, out: str | Path) 
         OutputExistsError: there is something already.
         WrongCheckpointError: the model has other tensors than the checkpoint.
     """
-    # The optimizers, which are imported with this module, need none of these.
+    # Imported here, because each use of the optimizers imports this module, and they work without.
     from maskreg.checkpoint import open_checkpoint
     from maskreg.flow.publish.saving import save_like
     from maskreg.live.processes import all_processes

@@ -86,9 +86,17 @@ def pull(
                 if not to_apply:
                     raise
                 pulled = transfer(space.local, source, ref, parts=parts, **options)
-    kept: dict[str, Any] = {name: value for name, value in vars(pulled).items() if name != "resolved"}
-    where: dict[str, Any] = {"path": pulled.path, "remote": source.name if source else ""}
-    return Pulled(ref=pulled.resolved.ref, card=pulled.resolved.card, **kept, **where)
+    return Pulled(
+        ref=pulled.resolved.ref,
+        artifact=pulled.artifact,
+        card=pulled.resolved.card,
+        path=pulled.path,
+        remote=source.name if source else "",
+        fetched_objects=pulled.fetched_objects,
+        fetched_bytes=pulled.fetched_bytes,
+        reused_bytes=pulled.reused_bytes,
+        note=pulled.note,
+    )
 
 
 def with_mask(workspace: Workspace, artifact: ArtifactLike) -> Named:

@@ -101,9 +101,7 @@ def report(
         format: of the figure: ``svg``, ``png``, ``pdf``, or its numbers as ``csv`` or ``tex``. By default the suffix of
             ``out``.
     """
-    from maskreg.artifact.analysis import read_analysis
     from maskreg.reports.findings import gather
-    from maskreg.reports.geometry import geometry_of, trajectory_of
     from maskreg.reports.page import page, plots_of
     from maskreg.reports.pictures import export
     from maskreg.reports.theme import require_libraries
@@ -118,15 +116,7 @@ def report(
         named = space.find(artifact)
         items = (named, *map(space.find, expanded(space, against, without=named.ref)))
         mask, *others = (named_mask(space, item) for item in items)
-        # What was measured before.
-        stored = _analysis(space, named, measured.get("analysis"))
-        document = None if stored is None else read_analysis(stored.artifact)
-        trajectory = measured.get("trajectory")
-        shown: dict[str, Any] = {
-            "geometry": None if stored is None or document is None else geometry_of(stored.name, document),
-            "trajectory": None if trajectory is None else trajectory_of(trajectory),
-            "papers": _beside(measured.get("papers", ()), named, document),
-        }
+        shown = _measured(space, named, **measured)
         written = b""
         with filling(Path(out), lambda: len(written), what="the page"), ExitStack() as stack:
             with creating(Path(out)):
@@ -203,6 +193,26 @@ def _result(findings: Findings, path: Path, plots: Sequence[Path]) -> Report:
         tuple(picture.to_json() for picture in findings.consensus),
         tuple(asdict(each) for each in findings.intersections),
     )
+
+
+def _measured(
+    space: Workspace,
+    mask: Named,
+    analysis: ArtifactLike | None = None,
+    trajectory: Mapping[str, Any] | None = None,
+    papers: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Fields of the findings that come from earlier measurements."""
+    from maskreg.artifact.analysis import read_analysis
+    from maskreg.reports.geometry import geometry_of, trajectory_of
+
+    stored = _analysis(space, mask, analysis)
+    document = None if stored is None else read_analysis(stored.artifact)
+    return {
+        "geometry": None if stored is None or document is None else geometry_of(stored.name, document),
+        "trajectory": None if trajectory is None else trajectory_of(trajectory),
+        "papers": _beside(papers, mask, document),
+    }
 
 
 def _beside(papers: Sequence[str], mask: Named, document: Mapping[str, Any] | None) -> tuple[TableBeside, ...]:
